@@ -23,11 +23,9 @@ from shoal_protocol.certificates.release_certificate import CertifiedRound, Rele
 from shoal_protocol.jobs.job_request import PrivacyDemand
 from shoal_protocol.jobs.totals import JobTotal
 from shoal_protocol.journal import GENESIS, Link
-from shoal_protocol.privacy.ledger import EMPTY
-from shoal_protocol.privacy.ledger_checks import charge_of
 from shoal_protocol.queries import SecondMomentMatrix
 from shoal_protocol.queries.columns import ColumnBounds
-from shoal_protocol.rounds.attestations import PartialSum, PartialSumReference, Result
+from shoal_protocol.rounds.attestations import Charge, PartialSum, PartialSumReference, Result
 from shoal_protocol.rounds.batches import make_spec
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.sharing.shares import to_ring
@@ -56,7 +54,7 @@ COLUMNS: Final = (11, 141)  # of p = 11 and 141 columns: d = p (p + 1) / 2 = 66 
 NOW: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
-PLACE: Final = Link(epoch=f"1-{'0' * 32}", number=1, previous=GENESIS)
+PLACE: Final = Link(epoch=f"1-{'0' * 32}", number=2, previous=GENESIS)
 
 
 def key_of(name: str) -> SigningKey:
@@ -175,7 +173,9 @@ def certificate(of: Consortium, width: int) -> bytes:
                 node=node,
                 cohort_size=COHORT,
                 values=encode_uint64(vector),
-                charge=charge_of(spec, ledger=node, after=EMPTY, at=NOW, job_rounds=1),
+                charge=Charge(
+                    entry=PLACE.model_copy(update={"number": 1}), salt="0" * 32, job_rounds=1
+                ),
                 **cohort,
                 entry=PLACE,
             ),
@@ -196,7 +196,6 @@ def certificate(of: Consortium, width: int) -> bytes:
         spec=signed("trainer", spec),
         result=signed("aggregator", result),
         partial_sums=tuple(sums),
-        charge=charge_of(spec, ledger="trainer", after=EMPTY, at=NOW, job_rounds=1),
     )
     report = PosteriorReport.of(
         request,
@@ -213,6 +212,7 @@ def certificate(of: Consortium, width: int) -> bytes:
             prior_mean=(0.0,) * size,
             prior_sd=(1.0,) * size,
         ),
+        entry=PLACE,
     )
     body = ReleaseCertificate.of(
         signed("analyst", request),

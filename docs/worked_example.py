@@ -25,16 +25,17 @@ from shoal_holder.noise import discrete_gaussian
 from shoal_protocol import journal
 from shoal_protocol.jobs.job_request import PrivacyDemand
 from shoal_protocol.journal import Link, Statement
-from shoal_protocol.privacy.ledger import EMPTY
-from shoal_protocol.privacy.ledger_checks import charge_of
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.rounds.attestations import (
+    CHARGE,
+    Charge,
     Holdings,
     PartialSum,
     PartialSumReference,
     Result,
     StoredAnswers,
     Vote,
+    charge_body,
     cohort_digest,
     cohort_of,
 )
@@ -205,24 +206,38 @@ class Journal:
 
     def add(self, attest: Callable[..., Statement], **fields: Any) -> Any:
         """Append the statement that `attest` makes of its place and `fields`, and return it."""
-        number = self.head.number + 1
-        epoch = f"1-{seed(f'epoch of {self.party}')[:16].hex()}"
-        link = Link(epoch=epoch, number=number, previous=self.head.hash)
-        body = attest(entry=link, **fields)
-        salt = seed(f"salt {number} of {self.party}")[:16].hex()
+        body = attest(entry=self._next(), **fields)
         document = sign(body, self.party, signing_key(self.party)).encode()
-        content = journal.content_hash(salt, body.slot, body.subject, document)
-        self.head = journal.Head(number, journal.entry_hash(link, content))
+        self._append(body.slot, body.subject, document)
+        return body
+
+    def charge(self) -> Charge:
+        """Append the charge of this round, the first of its job, and return it."""
+        link = self._next()
+        salt = self._append(CHARGE, SPEC.digest, charge_body(1))
+        return Charge(entry=link, salt=salt, job_rounds=1)
+
+    def _next(self) -> Link:
+        epoch = f"1-{seed(f'epoch of {self.party}')[:16].hex()}"
+        return Link(epoch=epoch, number=self.head.number + 1, previous=self.head.hash)
+
+    def _append(self, kind: str, subject: str, body: bytes) -> str:
+        """Append an entry, and return its salt."""
+        link = self._next()
+        salt = seed(f"salt {link.number} of {self.party}")[:16].hex()
+        content = journal.content_hash(salt, kind, subject, body)
+        self.head = journal.Head(link.number, journal.entry_hash(link, content))
         self.lines += [
-            f"entry {number}  {body.slot}",
+            f"entry {link.number}  {kind}",
             f"  salt     {salt}",
             f"  content  {content}",
             f"  hash     {self.head.hash}",
         ]
-        return body
+        return salt
 
 
 JOURNALS: Final = {name: Journal(name) for name in (*NODES, "aggregator")}
+CHARGES: Final = {node: JOURNALS[node].charge() for node in NODES}
 HOLDINGS: Final = [
     JOURNALS[node].add(
         Holdings.attest,
@@ -255,7 +270,7 @@ PARTIAL_SUMS: Final = [
         PartialSum,
         node=node,
         values=encode_uint64(total),
-        charge=charge_of(SPEC, ledger=node, after=EMPTY, at=OPENED_AT, job_rounds=1),
+        charge=CHARGES[node],
         **NAMED,
         **BOUND,
     )

@@ -205,7 +205,10 @@ def _round(verified: Verified, certified: CertifiedRound) -> dict[str, Any]:
         "colluders": spec.colluders,
         "mu": spec.mu,
         "epsilon": spec.epsilon,
-        "ledger_entries": _entries(certified),
+        "charges": [
+            {"node": each.node, "number": each.charge.entry.number, "hash": each.charged}
+            for each in (signed.body for signed in certified.partial_sums)
+        ],
     }
 
 
@@ -217,15 +220,7 @@ def _lost(lost: LostRound) -> dict[str, Any]:
         "reason": "no client was asked, says the trainer alone"
         if word is None
         else FAILURES[word.body.reason.code],
-        "ledger_entries": _entries(lost),
     }
-
-
-def _entries(of: CertifiedRound | LostRound) -> list[Said]:
-    return [
-        {"ledger": each.ledger, "number": each.number, "digest": each.digest}
-        for each in of.ledger_entries
-    ]
 
 
 def certificate_in_words(verified: Verified) -> Iterator[str]:

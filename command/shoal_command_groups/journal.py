@@ -1,7 +1,7 @@
 """`shoal journal`: reads and checks the journals of the Compute nodes; anybody may."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,7 +20,7 @@ from shoal_consortium.journal_reading import (
 from shoal_kit.manifest_chain import open_chain
 from shoal_kit.peers.exchange import Reply
 from shoal_kit.peers.service_calls import Endpoint, call
-from shoal_protocol.certificates.release_certificate import read_certificate
+from shoal_protocol.certificates.release_certificate import ReleaseCertificate, read_certificate
 from shoal_protocol.jobs.totals import JobTotal
 from shoal_protocol.trust.manifest import Consortium, ServiceParty
 from shoal_protocol.trust.succession import ManifestStatement, lying_nodes
@@ -64,6 +64,8 @@ def verify(
 def watch(directory: Directory, pin: Pin = None, as_json: AsJson = False) -> None:
     """List jobs that have totals and no certificate at the trainer, and new manifest versions.
 
+    Of each certificate it also checks that the journals have the charges in it.
+
     Exit status: 0 every job has its certificate; 1 the directory cannot be read; 3 a journal does
     not hold; 4 a service cannot be reached; 6 a job has none; 7 a contradiction.
     """
@@ -72,7 +74,7 @@ def watch(directory: Directory, pin: Pin = None, as_json: AsJson = False) -> Non
     trainers = {each.manifest.trainer.name: each.manifest.trainer for each in chain}
     totals = [*reading.of_kind(JobTotal)]
     certified = {job: _certified([*trainers.values()], job) for job in _jobs(totals)}
-    jobs = {job: reason for job, (reason, report) in certified.items() if report is None}
+    jobs = {job: reason for job, (reason, found) in certified.items() if found is None}
     findings = [
         Finding(
             f"{each.signer} signed its total for another report than the certificate of job "
@@ -80,8 +82,11 @@ def watch(directory: Directory, pin: Pin = None, as_json: AsJson = False) -> Non
             (each.to_json(),),
         )
         for each in totals
-        if certified[each.body.job][1] not in (None, each.body.report)
+        for _, found in [certified[each.body.job]]
+        if found is not None and found.report.digest != each.body.report
     ]
+    found = [each for _, each in certified.values() if each is not None]
+    findings += [each for one in found for each in _not_charged(reading, one)]
     newer = _newer(reading, chain)
     tell(
         {"without_certificate": jobs, "newer_versions": newer},
@@ -99,23 +104,33 @@ def _jobs(totals: Iterable[Signed[JobTotal]]) -> list[str]:
     return list(dict.fromkeys(each.body.job for each in totals))
 
 
-def _certified(trainers: Sequence[ServiceParty], job: str) -> tuple[str, str | None]:
-    """Return why a job has no certificate, or the digest of the report in its certificate.
+def _not_charged(reading: Reading, certificate: ReleaseCertificate) -> Iterator[Finding]:
+    """Yield the partial sums in a certificate whose charges the journals do not have."""
+    journals = {each.node: each for each in reading.journals if each.broken is None}
+    for signed in (each for one in certificate.rounds for each in one.partial_sums):
+        node, number = signed.body.node, signed.body.charge.entry.number
+        if node in journals and journals[node].hash_of(number) != signed.body.charged:
+            what = f"the journal of {node} lacks its charge of a round of job {certificate.job}"
+            yield Finding(what, (signed.to_json(),))
+
+
+def _certified(trainers: Sequence[ServiceParty], job: str) -> tuple[str, ReleaseCertificate | None]:
+    """Return why a job has no certificate, or its certificate, of which nothing is verified.
 
     The newest trainer is asked, and those before it if that does not know the job.
     """
     for party in reversed(trainers):
         reply = asyncio.run(call(Endpoint.of(party), "GET", f"/v1/jobs/{job}/certificate"))
         if reply.code != UnknownJob.code:
-            return _report_of(reply)
+            return _certificate_in(reply)
     return "no trainer of the consortium knows it", None
 
 
-def _report_of(reply: Reply) -> tuple[str, str | None]:
+def _certificate_in(reply: Reply) -> tuple[str, ReleaseCertificate | None]:
     if reply.status != HTTPStatus.OK:
         return reply.reason, None
     try:
-        return "", read_certificate(reply.body).report.digest
+        return "", read_certificate(reply.body)
     except ProtocolError as error:
         return f"what the trainer shows is none: {error}", None
 
@@ -154,7 +169,7 @@ def _said(reading: Reading, chain: Sequence[Consortium]) -> dict[str, Any]:
                 "node": each.node,
                 "entries": each.entries,
                 "new_entries": max(0, each.entries - each.seen),
-                "head": each.head,
+                "head": each.hash_of(each.entries),
                 "holds": each.broken is None,
                 "unread": each.unread,
             }

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
 
+import pydantic
 import typer
 
 from shoal_agent.console.sentences import in_epsilon
@@ -13,10 +14,7 @@ from shoal_agent.status import (
     AgentPage,
     ChainPage,
     Exported,
-    Line,
     Spent,
-    TrainerPage,
-    verified,
 )
 from shoal_command.connection import (
     AgentData,
@@ -30,16 +28,47 @@ from shoal_command.connection import (
 )
 from shoal_command.terminal import AsJson, ExitStatus, fail, say, tell
 from shoal_holder.journal import checked
-from shoal_protocol.certificates.release_certificate import read_certificate
-from shoal_protocol.journal import Shown
+from shoal_protocol.journal import Head, Shown, counted
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.job_costs import epsilon_at
-from shoal_protocol.privacy.ledger import Chain, LedgerEntry, counted
-from shoal_protocol.privacy.ledger_checks import check_anchors, in_words
-from shoal_protocol.wire.encoding import decode_clients
-from shoal_protocol.wire.errors import MalformedDocument, ProtocolError
+from shoal_protocol.wire.encoding import (
+    Clients,
+    Count,
+    Delta,
+    Digest,
+    Loss,
+    Place,
+    decode_clients,
+)
+from shoal_protocol.wire.errors import MalformedDocument
 
 app = typer.Typer(no_args_is_help=True, help="Show what was spent of the privacy budget.")
+
+
+class TrainerLine(pydantic.BaseModel):
+    """A charge or a return in the trainer's journal, and what its clients had spent by then."""
+
+    number: Place
+    hash: Digest
+    kind: str
+    round: Digest
+    job: Digest
+    job_rounds: Place
+    clients: Clients
+    mu: Loss
+    epsilon: Loss | None  # None is infinite, here and below
+    cumulative_mu: Loss
+    cumulative_epsilon: Loss | None
+    delta: Delta
+
+
+class TrainerPage(pydantic.BaseModel):
+    """A part of what the trainer charged."""
+
+    entries: list[TrainerLine]
+    next: Count | None
+    withdrawn: list[str]
+
 
 _MOST: Final = 2_000  # entries in one answer: the agent has other work than to list more at once
 
@@ -53,27 +82,26 @@ def trainer(
     """Show every round that your own trainer charged, or gave back because it never began.
 
     Jobs that their analysts withdrew are named below: what they charged stays. The epsilon so far
-    is that of the client of the round's population who has spent most. The chain of entries is
-    checked; `shoal ledger verify` checks what --json printed again.
+    is that of the client of the round's population who has spent most. Numbers and hashes are those
+    of the trainer's journal, which it checks when it starts.
     """
     pages = list(own_service(party, data).pages(TrainerPage, "/v1/ledger"))
     lines, withdrawn = [line for page in pages for line in page.entries], pages[-1].withdrawn
-    chain = verified(lines)
     entries = [
         {
-            **_cells(each, each.delta),
+            **_cells(each),
             "epsilon so far": math.inf
             if each.cumulative_epsilon is None
             else each.cumulative_epsilon,
             "at delta": each.delta,
+            "hash": each.hash,
         }
         for each in lines
     ]
     tell(
-        {**_exported(lines, chain), "withdrawn": withdrawn},
+        {"entries": lines, "withdrawn": withdrawn},
         as_json,
         {"entries": entries},
-        _unbroken(chain),
         *(f"Withdrawn by its analyst: job {each}." for each in withdrawn),
     )
 
@@ -122,74 +150,44 @@ def agent(
             ],
         },
         *_sentences(page.spent, charged),
-        f"The journal is one unbroken chain of {counted(head.number)}, whose last is {head.hash}.",
+        _unbroken(head),
     )
 
 
 @app.command()
 def verify(
     file: Annotated[
-        Path, typer.Argument(help="What a ledger command printed with --json; - reads it here.")
+        Path,
+        typer.Argument(help="What `shoal ledger agent` printed with --json; - reads it here."),
     ],
-    certificate: Annotated[
-        Path | None,
-        typer.Option(help="A release certificate, to see whether the ledger was set back."),
-    ] = None,
 ) -> None:
-    """Check that a ledger is one unbroken chain and, with a certificate, that none of it is gone.
+    """Check that a data holder's journal is one unbroken chain.
 
-    A ledger that was cut off at its end, or set back to a backup, is a whole chain still: a
-    release that it was charged for shows it. The certificate itself is checked by
-    `shoal certificate verify`. It anchors the ledgers of the trainer and the Compute nodes only:
-    of a data holder's ledger nobody else holds an entry. What was printed beside the entries, such
-    as the epsilon so far, is not part of the chain and is not checked.
-
-    It asks nobody. Exit status 1: the ledger does not hold, or it or the certificate cannot be
-    read; 2: wrong usage.
+    It asks nobody. Exit status 1: the journal does not hold or cannot be read; 2: wrong usage.
     """
     content = read_file(file)
     try:
-        ledger = Exported.model_validate(json.loads(content))
+        exported = Exported.model_validate(json.loads(content))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{file} is not JSON: {error}") from None
-    anchors = None if certificate is None else _anchors(certificate)
     try:
-        chain = ledger.whole()
-        if anchors is not None:
-            kept = [entry for entry in anchors if entry.ledger == chain.ledger]
-            if not kept:
-                raise ValueError(
-                    f"{certificate} holds no entry of this ledger, so it shows nothing: a "
-                    "certificate has entries of the trainer's and the Compute nodes' ledgers only"
-                )
-            check_anchors([each.entry() for each in ledger.entries], kept)
-            say(f"What the release holds of the ledger, {counted(len(kept))}, is in it unchanged.")
+        head = checked(exported.entries)
     except MalformedDocument as error:
-        fail(f"the ledger does not hold: {error}", ExitStatus.MISTAKE)
-    say(_unbroken(chain))
-    if ledger.entries:
-        say("Sums printed beside the entries are not in the chain: not checked.")
+        fail(f"the journal does not hold: {error}", ExitStatus.MISTAKE)
+    if head != exported.head:
+        fail(
+            f"the head beside the entries is not the last of them, {head.number} with the hash "
+            f"{head.hash}: entries were removed or added, or the head was changed",
+            ExitStatus.MISTAKE,
+        )
+    say(_unbroken(head))
 
 
-def _anchors(certificate: Path) -> list[LedgerEntry]:
-    try:
-        release = read_certificate(read_file(certificate))
-    except ProtocolError as error:
-        fail(f"{certificate} is no release certificate. {error}", ExitStatus.MISTAKE)
-    return [entry for each in release.rounds for entry in each.ledger_entries]
-
-
-def _exported(lines: Sequence[Line], chain: Chain) -> dict[str, Any]:
-    """Return a verified ledger as `verify` takes it."""
-    return {"entries": lines, "head": chain.head._asdict()}
-
-
-def _cells(line: Line, delta: float) -> dict[str, Any]:
+def _cells(line: TrainerLine) -> dict[str, Any]:
     return {
         "": line.number,
         **{name: getattr(line, name) for name in ("kind", "job", "round", "clients")},
-        "epsilon": in_epsilon(line, delta),
-        "digest": line.shown_digest,
+        "epsilon": in_epsilon(line, line.delta),
     }
 
 
@@ -236,5 +234,7 @@ def _sentences(spent: Spent, charged: Sequence[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _unbroken(chain: Chain) -> str:
-    return "The ledger is empty." if chain.ledger is None else in_words(chain.ledger, chain.head)
+def _unbroken(head: Head) -> str:
+    return (
+        f"The journal is one unbroken chain of {counted(head.number)}, whose last is {head.hash}."
+    )

@@ -33,6 +33,7 @@ _PAGE: Final = 100  # entries
 MOST_ENTRIES: Final = 10_000_000
 MOST_STATEMENTS: Final = 100_000
 """How much of one node's journal is read, and held in memory: a node could show one without end."""
+_HASH_BYTES: Final = 32
 _VERSION: Final = "version"
 StatementT = TypeVar("StatementT", JobTotal, ManifestStatement)
 
@@ -75,13 +76,21 @@ class NodeJournal:
     """
 
     node: str
-    entries: int = 0
-    head: str | None = None  # the hash of its last entry
+    hashes: bytearray = field(default_factory=bytearray)  # of its entries, 32 bytes each
     signed: list[Found] = field(default_factory=list)
     broken: str | None = None
     silent: bool = False
     seen: int = 0
     unread: int = 0
+
+    @property
+    def entries(self) -> int:
+        """Return how many entries were read and hold."""
+        return len(self.hashes) // _HASH_BYTES
+
+    def hash_of(self, number: int) -> str | None:
+        """Return the hash of an entry, by its number from 1; None if there is none."""
+        return self.hashes[(number - 1) * _HASH_BYTES : number * _HASH_BYTES].hex() or None
 
 
 @dataclass(frozen=True)
@@ -200,7 +209,7 @@ def _followed(
             elif shown.statement is not None:
                 journal.unread += 1
             chain.follow(shown)
-            journal.entries, journal.head = journal.entries + 1, shown.hash
+            journal.hashes += bytes.fromhex(shown.hash)
             file.write(canonical_json(shown.model_dump(mode="json")) + b"\n")
     except Unavailable as error:
         journal.silent, journal.broken = True, str(error)

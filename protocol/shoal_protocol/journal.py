@@ -41,12 +41,26 @@ class Head(NamedTuple):
 EMPTY: Final = Head(0, GENESIS)
 
 
+def counted(entries: int) -> str:
+    """Say how many entries these are."""
+    return f"{entries:,} entry" if entries == 1 else f"{entries:,} entries"
+
+
 class Link(Model):
     """The place of a statement in its signer's journal."""
 
     epoch: Epoch
     number: Place
     previous: Digest  # hash of the entry before it
+
+    @property
+    def place(self) -> tuple[tuple[int, str], int]:
+        """Return what the entries of one journal are ordered by: their epochs, then numbers."""
+        return epoch_order(self.epoch), self.number
+
+
+UNPLACED: Final = Link(epoch="0-" + "0" * 32, number=1, previous=GENESIS)
+"""What stands for the place of a statement that is prepared before it is appended."""
 
 
 class Statement(BoundDocument):

@@ -5,16 +5,14 @@ from typing import Any
 
 from shoal_protocol.certificates.release_certificate import CertifiedRound, ReleaseCertificate
 from shoal_protocol.jobs.totals import JobTotal
-from shoal_protocol.privacy.ledger import Head, LedgerEntry
-from shoal_protocol.privacy.ledger_checks import charge_of
-from shoal_protocol.rounds.attestations import PartialSum, PartialSumReference
+from shoal_protocol.rounds.attestations import Charge, PartialSum, PartialSumReference
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.encoding import decode_clients
 from shoal_redteam.target import Target
 from shoal_studies.posterior_report import PosteriorReport
 
-Charges = Callable[[int, LedgerEntry], LedgerEntry]
-"""(round, entry of the trainer's or of a node's ledger) -> the entry that is shown instead."""
+Charges = Callable[[int, str, Charge], Charge]
+"""(round, node, its charge of the round) -> the charge that is shown instead."""
 Totals = Callable[[JobTotal], JobTotal | None]
 """A node's total -> the one that is shown instead, or None."""
 
@@ -25,7 +23,7 @@ def forged_certificate(
     *,
     request: Mapping[str, Any] | None = None,
     specs: Mapping[int, Mapping[str, Any]] | None = None,
-    charges: Charges = lambda number, entry: entry,
+    charges: Charges = lambda number, node, charge: charge,
     totals: Totals = lambda total: total,
     report: Mapping[str, Any] | None = None,
 ) -> bytes:
@@ -35,25 +33,14 @@ def forged_certificate(
     a certificate that holds. `told` must be of a single version of the manifest, and no round lost.
     """
     asked = told.request.body.model_copy(update=dict(request or {}))
-    digests: dict[str, str] = {}  # of ledger entries as they were: as they are now
-
     rounds: list[CertifiedRound] = []
     for number, each in enumerate(told.rounds):
         changes = {"job": asked.digest} | dict((specs or {}).get(number, {}))
         spec = each.spec.body.model_copy(update=changes)
-
-        def entry(was: LedgerEntry, number: int = number, spec: Any = spec) -> LedgerEntry:
-            after = Head(was.number - 1, digests.get(was.previous, was.previous))
-            honest = charge_of(
-                spec, ledger=was.ledger, after=after, at=was.at, job_rounds=was.job_rounds
-            )
-            now = charges(number, honest)
-            digests[was.digest] = now.digest
-            return now
-
         sums: list[Signed[PartialSum]] = []
         for signed in each.partial_sums:
-            body = {"round": spec.digest, "charge": entry(signed.body.charge)}
+            charge = charges(number, signed.body.node, signed.body.charge)
+            body = {"round": spec.digest, "charge": charge}
             sums.append(target.sign(signed.body.model_copy(update=body), signed.body.node))
         named = tuple(PartialSumReference(node=one.body.node, digest=one.digest) for one in sums)
         result = each.result.body.model_copy(update={"round": spec.digest, "partial_sums": named})
@@ -62,12 +49,16 @@ def forged_certificate(
                 spec=target.sign(spec, target.trainer),
                 result=target.sign(result, target.aggregator),
                 partial_sums=tuple(sums),
-                charge=entry(each.charge),
             )
         )
     population = decode_clients(told.population)
     honest_report = PosteriorReport.of(
-        asked, rounds, [], population=population, posterior=told.report.body.posterior
+        asked,
+        rounds,
+        [],
+        population=population,
+        posterior=told.report.body.posterior,
+        entry=told.report.body.entry,
     )
     shown_report = honest_report.model_copy(update=dict(report or {}))
     whole = ReleaseCertificate.of(

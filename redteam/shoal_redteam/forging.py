@@ -7,9 +7,12 @@ from typing import Any, Final
 from nacl.signing import SigningKey
 
 from shoal_protocol.journal import GENESIS, Link
-from shoal_protocol.privacy.ledger import EMPTY
-from shoal_protocol.privacy.ledger_checks import charge_of
-from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason, PartialSum
+from shoal_protocol.rounds.attestations import (
+    Abandonment,
+    AbandonmentReason,
+    Charge,
+    PartialSum,
+)
 from shoal_protocol.trust.manifest import Manifest
 from shoal_protocol.trust.succession import ManifestStatement, written
 from shoal_protocol.wire.documents import Document, Signed, sign
@@ -18,7 +21,7 @@ from shoal_protocol.wire.vectors import encode_uint64
 from shoal_redteam.played_round import PlayedRound
 from shoal_redteam.target import Target
 
-PLACE: Final = Link(epoch=f"1-{'0' * 32}", number=1, previous=GENESIS)
+PLACE: Final = Link(epoch=f"1-{'0' * 32}", number=2, previous=GENESIS)
 """Where a liar says that a statement stands in its journal."""
 
 
@@ -100,8 +103,6 @@ def claimed_sum(
         cohort=played.cohort_digest(cohort),
         cohort_size=len(cohort),
         values=encode_uint64(values),
-        charge=charge_of(
-            played.spec, ledger=node, after=EMPTY, at=played.spec.opened_at, job_rounds=1
-        ),
+        charge=Charge(entry=PLACE.model_copy(update={"number": 1}), salt="0" * 32, job_rounds=1),
         entry=PLACE,
     )

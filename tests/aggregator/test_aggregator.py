@@ -133,7 +133,10 @@ async def test_bytes_that_are_no_spec_are_refused_and_not_repeated(
     [
         (changed_sum(0, manifest="0" * 64), "wrong-manifest"),
         (changed_sum(0, round="0" * 64), "wrong-round"),
-        (changed_sum(0, charge=examples.charge(examples.SPEC, "compute-1")), "wrong-charge"),
+        (
+            changed_sum(0, charge=examples.charge(examples.SPEC, "compute-0", number=100)),
+            "wrong-charge",
+        ),
         (
             changed_sum(0, charge=examples.charge(examples.spec(number=1), "compute-0")),
             "wrong-charge",

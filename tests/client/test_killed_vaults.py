@@ -1,4 +1,4 @@
-"""A vault starts from whatever a crash left behind; a lost mark is told, and accepted by its token."""
+"""A vault starts from whatever a crash left behind, and a lost mark is accepted by its token."""
 
 import re
 import shutil

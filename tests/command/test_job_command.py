@@ -20,7 +20,7 @@ from shoal_kit.private_files import OPERATOR_TOKEN, token_of
 from shoal_kit.security import server_tls
 from shoal_kit.startup import read_pin
 from shoal_kit.web.serving import server
-from shoal_protocol.privacy.ledger import GENESIS
+from shoal_protocol.journal import GENESIS
 from shoal_service.view import Operator
 from shoal_trainer.assembly import assemble
 from tests.command.running import run

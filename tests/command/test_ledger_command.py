@@ -1,6 +1,7 @@
-"""`shoal ledger verify` tells a whole ledger from one that was changed, cut off or set back."""
+"""`shoal ledger verify` tells a data holder's whole journal from one that was changed."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,43 +9,73 @@ import pytest
 from typer.testing import Result
 
 from shoal_command import connection
-from shoal_protocol.privacy.ledger import LedgerEntry
+from shoal_protocol.journal import EMPTY, Head, Link, Shown, ShownStatement, content_hash
+from shoal_protocol.wire.encoding import canonical_json
 from tests.command.running import run
-from tests.protocol.test_ledger import LEDGER
-from tests.world import examples
-from tests.world.certified import Making
+
+SALT = "5a" * 16
 
 
-def exported(entries: list[LedgerEntry]) -> dict[str, Any]:
-    """Return what a ledger command prints with --json."""
-    lines = [each.model_dump(mode="json") | {"digest": each.digest} for each in entries]
-    return {"entries": lines, "spent": {"clients": 12}}
+def journal() -> list[Shown]:
+    """Return a data holder's journal, which has joined three jobs."""
+    entries, head = list[Shown](), EMPTY
+    for number in range(1, 4):
+        said = ShownStatement(salt=SALT, kind="join", subject=str(number), document={"slots": ""})
+        content = content_hash(SALT, said.kind, said.subject, canonical_json(said.document))
+        link = Link(epoch="0-" + "c0" * 16, number=number, previous=head.hash)
+        entries.append(Shown(**link.model_dump(), content=content, statement=said))
+        head = head_of(entries[-1])
+    return entries
 
 
-def verify(path: Path, value: Any, *options: object) -> Result:
+def head_of(entry: Shown) -> Head:
+    return Head(entry.number, entry.hash)
+
+
+JOURNAL = journal()
+
+
+def exported(entries: Sequence[Shown], head: Any = None) -> dict[str, Any]:
+    """Return what `shoal ledger agent` prints with --json."""
+    lines = [each.model_dump(mode="json") for each in entries]
+    end = (head_of(entries[-1]) if entries else EMPTY)._asdict() if head is None else head
+    return {"entries": lines, "head": end, "spent": {"clients": 12}}
+
+
+def verify(path: Path, value: Any) -> Result:
     file = path / "ledger.json"
     file.write_text(json.dumps(value))
-    return run("ledger", "verify", file, *options)
+    return run("ledger", "verify", file)
 
 
-def head_of(entries: list[LedgerEntry]) -> dict[str, Any]:
-    return {"number": len(entries), "digest": entries[-1].digest}
+def test_a_whole_journal_holds_and_one_that_was_changed_does_not(tmp_path: Path) -> None:
+    found = verify(tmp_path, exported(JOURNAL))
+    assert (found.exit_code, "one unbroken chain of 3 entries" in found.output) == (0, True)
+    found = verify(tmp_path, exported([]))
+    assert (found.exit_code, "one unbroken chain of 0 entries" in found.output) == (0, True)
+    said = JOURNAL[1].statement
+    assert said is not None
+    changed = JOURNAL[1].model_copy(
+        update={"statement": said.model_copy(update={"document": {"slots": "x"}})}
+    )
+    for entries in ([JOURNAL[0], JOURNAL[2]], [JOURNAL[0], changed, JOURNAL[2]]):
+        found = verify(tmp_path, exported(entries))
+        assert (found.exit_code, "the journal does not hold" in found.output) == (1, True)
 
 
 @pytest.mark.parametrize(
     "head",
     [
-        head_of(LEDGER),
-        head_of(LEDGER[:1]),
-        head_of(LEDGER[:2]) | {"digest": LEDGER[0].digest},
-        head_of(LEDGER[:2]) | {"number": 3},
-        None,
+        head_of(JOURNAL[2]),
+        head_of(JOURNAL[0]),
+        Head(2, JOURNAL[0].hash),
+        Head(3, JOURNAL[1].hash),
     ],
 )
-def test_a_ledger_that_does_not_end_at_its_head_does_not_hold(tmp_path: Path, head: Any) -> None:
-    found = verify(tmp_path, exported(LEDGER[:2]) | {"head": head})
+def test_a_journal_that_does_not_end_at_its_head_does_not_hold(tmp_path: Path, head: Head) -> None:
+    found = verify(tmp_path, exported(JOURNAL[:2], head._asdict()))
     assert found.exit_code == 1
-    assert "does not hold: the head beside the entries is not the last of them, 2" in found.output
+    assert "the head beside the entries is not the last of them, 2" in found.output
     assert "unbroken" not in found.output
 
 
@@ -52,38 +83,7 @@ def test_a_file_without_an_end_is_not_read_until_memory_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "LARGEST_FILE", 2 << 20)
-    ledger_file = tmp_path / "ledger.json"
-    ledger_file.write_text(json.dumps(exported(LEDGER)))
-    for arguments in (["/dev/zero"], [str(ledger_file), "--certificate", "/dev/zero"]):
-        found = run("ledger", "verify", *arguments)
-        assert (found.exit_code, "/dev/zero has more than 2 MiB" in found.output) == (1, True)
+    found = run("ledger", "verify", "/dev/zero")
+    assert (found.exit_code, "/dev/zero has more than 2 MiB" in found.output) == (1, True)
     found = run("ledger", "verify", "-", typed=b"0" * (3 << 20))
     assert (found.exit_code, "piped in has more than 2 MiB" in found.output) == (1, True)
-
-
-def released(tmp_path: Path) -> tuple[Path, list[LedgerEntry]]:
-    """Return a certificate of two rounds, and the ledger of compute-1 that it anchors."""
-    certificate = Making().make()
-    file = tmp_path / "certificate.json"
-    file.write_bytes(certificate.encode())
-    every = [entry for each in certificate.rounds for entry in each.ledger_entries]
-    entries = [entry for entry in every if entry.ledger == "compute-1"]
-    assert [each.number for each in entries] == [1, 2]
-    return file, entries
-
-
-def test_a_ledger_that_holds_what_a_release_anchors_is_found_whole(tmp_path: Path) -> None:
-    certificate, entries = released(tmp_path)
-    later = entries[1].returned(after=entries[1].head, at=entries[1].at)
-    for whole in (entries, [*entries, later]):
-        found = verify(tmp_path, exported(whole), "--certificate", certificate)
-        assert found.exit_code == 0
-        assert "the release holds of the ledger, 2 entries, is in it" in found.output
-
-
-def test_a_ledger_that_a_release_does_not_anchor_is_not_called_whole(tmp_path: Path) -> None:
-    certificate, _ = released(tmp_path)
-    other = examples.charge(examples.SPEC, "holder")
-    found = verify(tmp_path, exported([other]), "--certificate", certificate)
-    assert found.exit_code == 1
-    assert "shows nothing" in found.output

@@ -143,11 +143,13 @@ async def test_R7_after_an_accepted_loss_it_signs_what_it_cannot_have_signed_bef
     federation.clock.move(6.0)
     service = start_accepting(federation, token)
     await service.step()
-    [entry] = await journal(federation)
-    loss = Chain(Loss, JobTotal, ManifestStatement).follow(entry)
+    charge, entry = await journal(federation)
+    chain = Chain(Loss, JobTotal, ManifestStatement)
+    assert chain.follow(charge) is None
+    loss = chain.follow(entry)
     assert loss is not None and isinstance(loss.body, Loss)
     federation.consortium.verify(loss)
-    assert (entry.number, entry.epoch[:2], loss.body.lost.number) == (1, "2-", 2)
+    assert (entry.number, entry.epoch[:2], loss.body.lost.number) == (2, "2-", 3)
     for signed in (one, other):
         assert problem_code(await ask(federation, signed)) == "ledger-broken"
     end = end_of(federation).encode()
@@ -159,7 +161,7 @@ async def test_R7_after_an_accepted_loss_it_signs_what_it_cannot_have_signed_bef
     federation.clock.move(6.0)
     later = version(federation.consortium)
     check_signed(federation, await ask(federation, later), later)
-    assert [await kept_at(federation, keeper) for keeper in (1, 2)] == [2, 2]
+    assert [await kept_at(federation, keeper) for keeper in (1, 2)] == [3, 3]
     federation.crash(0)
     assert (await ask(federation, later)).status_code == 200  # the loss is known
 

@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from sqlalchemy import Connection, select, update
 from shoal_compute import store
 from shoal_compute.bulks import AcceptedShare
 from shoal_compute.node import take_lease
-from shoal_compute.schema import VERSION, journal, lease, ledger, metadata, received, shares
+from shoal_compute.schema import VERSION, charges, journal, lease, metadata, received, shares
 from shoal_compute.shares import (
     Outcome,
     add_shares,
@@ -25,8 +24,6 @@ from shoal_compute.shares import (
 )
 from shoal_compute.store import LostRace
 from shoal_protocol.journal import EMPTY, Link
-from shoal_protocol.privacy.ledger import LedgerEntry
-from shoal_protocol.privacy.ledger_checks import verify_chain
 from shoal_protocol.rounds.attestations import (
     Abandonment,
     AbandonmentReason,
@@ -42,7 +39,7 @@ from shoal_service.storage.journal import JournalWriter
 from shoal_service.storage.thread import StorageThread
 from tests.world import examples
 from tests.world.around_node import holdings, vote
-from tests.world.examples import OPENED_AT, POPULATION, signing_key
+from tests.world.examples import POPULATION, signing_key
 
 SPEC = sign(examples.SPEC, "trainer", signing_key("trainer"))
 ROUND = SPEC.digest
@@ -59,18 +56,14 @@ async def storage(database_url: str) -> Iterator[StorageThread]:
 
 
 def add(db: Connection, spec: Signed) -> None:
-    charge(db, spec)
     assert store.add_round(db, spec)
+    writer = JournalWriter(journal, db, EMPTY)
+    writer.lock()  # all charges here are of one job
+    charges.charge(writer, spec.body, job_rounds=len(charged(db)) + 1)
 
 
-def charge(db: Connection, spec: Signed) -> None:
-    after = ledger.hold(db)  # all charges here are of one job, and none is given back before
-    count = after.number + 1
-    ledger.charge(db, spec.body, ledger="compute-0", after=after, at=OPENED_AT, job_rounds=count)
-
-
-def entries(db: Connection, after: int = 0) -> list[LedgerEntry]:
-    return [charged.entry for charged in ledger.after(db, after)]
+def charged(db: Connection) -> list[tuple[str, str]]:
+    return [(each.kind, each.spec.digest) for each in charges.after(db, 0)]
 
 
 def share(client: int, *, attempt: int = 0, round_id: str = ROUND) -> AcceptedShare:
@@ -133,7 +126,6 @@ def give_up(storage: StorageThread, old: Phase) -> None:
         store.give_up,
         *(ROUND, old, abandonment),
         own="compute-0",
-        at=OPENED_AT,
     )
 
 
@@ -273,34 +265,11 @@ def test_a_charge_is_returned_only_if_no_share_was_stored(storage: StorageThread
     other = sign(examples.spec(number=1), "trainer", signing_key("trainer"))
     storage.run_here(add, other)
     give_up(storage, Phase.ANNOUNCED)
-    first, second, returned = storage.run_here(entries)
-    assert [first.round, second.round] == [ROUND, other.digest]
-    assert returned == first.returned(after=second.head, at=OPENED_AT)
+    found = storage.run_here(charged)
+    assert found == [("charge", ROUND), ("charge", other.digest), ("return", ROUND)]
     storage.run_here(add_shares, [share(1, round_id=other.digest)])
-    storage.run_here(store.call_off, other.digest, Phase.COLLECTING, at=OPENED_AT)
-    assert len(storage.run_here(entries)) == 3
-
-
-@pytest.mark.slow
-def test_charges_that_are_added_at_once_take_places_without_gaps(
-    database_url: str, storage: StorageThread
-) -> None:
-    specs = [
-        sign(examples.spec(number=number), "trainer", signing_key("trainer"))
-        for number in range(1, 13)
-    ]
-
-    def rival(mine: list[Signed]) -> None:
-        own = StorageThread(open_engine(database_url))
-        for spec in mine:
-            own.run_here(add, spec)
-        own._engine.dispose()
-
-    with ThreadPoolExecutor(4) as threads:
-        list(threads.map(rival, [specs[start::4] for start in range(4)]))
-    chain = verify_chain(storage.run_here(entries))
-    assert chain.head == storage.run_here(ledger.hold)
-    assert chain.head.number == 13
+    journalled(storage, store.call_off, other.digest, Phase.COLLECTING)
+    assert storage.run_here(charged) == found
 
 
 def test_erasure_takes_the_payload_and_leaves_digest_and_signature(storage: StorageThread) -> None:

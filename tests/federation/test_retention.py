@@ -79,9 +79,9 @@ async def test_a_jobs_documents_go_when_the_days_are_over_and_not_before(
 
     await go_to(federation, due + retention.BETWEEN_LOOKS + SECOND)
     trainer, node = await kept(federation, "trainer"), await kept(federation, "compute-0")
-    gone = ("reports", "totals", "partial_sums", "memberships")
+    gone = ("certificates", "totals", "partial_sums", "memberships")
     assert all(before["trainer"][each] > 0 and trainer[each] == 0 for each in gone)
-    stays = ("jobs", "rounds", "ledger", "certificates")  # of these the newest
+    stays = ("jobs", "rounds", "journal")
     assert {each: trainer[each] for each in stays} == {
         each: before["trainer"][each] for each in stays
     }

@@ -34,7 +34,6 @@ from shoal_protocol.jobs.charges import Charges
 from shoal_protocol.jobs.declarations import HolderDeclaration
 from shoal_protocol.jobs.job_request import JobRequest, PrivacyDemand, check_job
 from shoal_protocol.privacy.accounting import Balances, Cost, compose
-from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.queries import GradientSum, Mechanism, Query, QueryName
 from shoal_protocol.queries.models import Family, InstalledModel
 from shoal_protocol.rounds.round_spec import RoundSpec, check_spec
@@ -200,8 +199,6 @@ def compute_with(body: Any) -> None:
         case JobRequest():
             check_job(body, examples.CONSORTIUM.manifest)
             account(body.privacy.cost)
-        case LedgerEntry():
-            account(body.cost)
         case CrowdJobRequest():
             check_crowd_job(body, CROWD_CONSORTIUM.manifest)
         case Manifest():

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from shoal import plots
 from shoal_protocol.certificates.release_certificate import Participations
+from shoal_protocol.journal import UNPLACED
 from shoal_protocol.privacy.job_costs import PrivacySpent
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_studies.catalogue.linear_regression import LinearRegressionPosterior
@@ -64,6 +65,7 @@ def regression(*features: str) -> LinearRegressionPosterior:
 def report(posterior: LinearRegressionPosterior) -> PosteriorReport:
     return PosteriorReport(
         manifest="0" * 64,
+        entry=UNPLACED,
         job="1" * 64,
         rounds=("2" * 64, "3" * 64),
         results=("4" * 64, "5" * 64),

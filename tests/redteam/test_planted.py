@@ -21,9 +21,9 @@ from shoal_kit.web.application import BodyLimits
 from shoal_protocol.certificates import checks
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
 from shoal_protocol.privacy.accounting import Balances
-from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.privacy.mechanisms import NoisePart
 from shoal_protocol.rounds import round_spec
+from shoal_protocol.rounds.attestations import Charge
 from shoal_protocol.sharing import received
 from shoal_protocol.sharing.received import Envelope
 from shoal_protocol.trust import succession
@@ -182,12 +182,12 @@ def no_ledger(patch: pytest.MonkeyPatch) -> None:
 
 
 def free_rounds(patch: pytest.MonkeyPatch) -> None:
-    """Compute nodes release rounds for next to nothing, and the aggregator lets them."""
+    """Compute nodes count rounds that were never charged, and the aggregator lets them."""
     partial_sum = attesting.partial_sum
 
-    def attested(known: Any, cohort: Any, total: Any, charge: LedgerEntry, **named: Any) -> Any:
-        free = charge.model_copy(update={"mu": 1e-9})
-        return partial_sum(known, cohort, total, free, **named)
+    def attested(known: Any, cohort: Any, total: Any, charge: Charge, **named: Any) -> Any:
+        late = charge.model_copy(update={"job_rounds": 99})
+        return partial_sum(known, cohort, total, late, **named)
 
     patch.setattr(attesting, "partial_sum", attested)
     patch.setattr(aggregator, "check_partial_sum", nothing)

@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Callable
-from datetime import datetime
 from types import ModuleType
 
 import numpy as np
@@ -11,7 +10,7 @@ from pyroaring import BitMap
 from sqlalchemy import Connection
 
 from shoal_compute import announcing, store
-from shoal_compute.schema import ledger
+from shoal_compute.schema import charges
 from shoal_holder import approvals, rounds, spending
 from shoal_holder.crowds import closings as crowd_closings
 from shoal_holder.noise import NoiseSampler
@@ -19,13 +18,15 @@ from shoal_holder.policy import Policy
 from shoal_protocol.certificates import checks
 from shoal_protocol.jobs import job_request
 from shoal_protocol.privacy.accounting import Balances, Cap, Cost
-from shoal_protocol.rounds import outcomes, round_spec
+from shoal_protocol.rounds import round_spec
+from shoal_protocol.rounds.attestations import PartialSum
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.policy import TimeLimits
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.encoding import Int64Vector
 from shoal_protocol.wire.phases import Phase
 from shoal_redteam.attacks import crowd_trainer
+from shoal_service.storage.journal import JournalWriter
 from shoal_studies import study_request
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -81,8 +82,8 @@ def shared_noise(noise: Int64Vector, first: dict[tuple[int, ...], Int64Vector]) 
 def returned_charges(patch: pytest.MonkeyPatch) -> None:
     """A Compute node gives back the charge of every round that it abandons."""
 
-    def give_back(db: Connection, round_id: str, old: Phase, at: datetime) -> None:
-        ledger.give_back(db, round_id, at=at)
+    def give_back(writer: JournalWriter, round_id: str, old: Phase) -> None:
+        charges.give_back(writer, round_id)
 
     patch.setattr(store, "_return_charge", give_back)
 
@@ -201,10 +202,9 @@ def _unread(check: str, module: ModuleType | type = checks) -> Plant:
 UNREAD = [
     _unread("_check_request"),
     _unread("check_round_of_job", checks),
-    _unread("check_charge", checks),
-    _unread("check_charge", outcomes),
+    _unread("check_charge", PartialSum),
     _unread("_check_totals"),
-    _unread("_check_ledgers"),
+    _unread("_check_charges"),
     _unread("_check_report"),
 ]
 """Readers of certificates that leave out one check."""

@@ -72,8 +72,8 @@ LIES: dict[str, tuple[Callable[[RoundSpec], Sums], str]] = {
     "one of another round": (first_changed(round="0" * 64), "wrong-round"),
     "one over another cohort": (first_changed(cohort="0" * 64), "wrong-cohort"),
     "one over another number of clients": (first_changed(cohort_size=13), "wrong-cohort"),
-    "one with another node's charge": (
-        lambda spec: first_changed(charge=examples.charge(spec, "compute-1"))(spec),
+    "one with a charge behind it": (
+        lambda spec: first_changed(charge=examples.charge(spec, "compute-0", number=100))(spec),
         "wrong-charge",
     ),
     "one that speaks for another node": (first_changed(node="compute-1"), "wrong-signer"),

@@ -16,7 +16,6 @@ import numpy as np
 from pyroaring import BitMap
 
 from shoal_protocol.jobs.membership import Join
-from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.privacy.mechanisms import DiscreteGaussianNoise
 from shoal_protocol.queries import (
     Axis,
@@ -52,7 +51,6 @@ from shoal_protocol.trust.roster_changes import roster_of, with_enrolled, with_g
 from shoal_protocol.wire.documents import Document, Signed, sign
 from shoal_protocol.wire.encoding import canonical_json, encode_clients
 from tests.protocol.correlations import NOT_CORRELATIONS, doubles
-from tests.protocol.test_ledger import LEDGER
 from tests.vectors.operations import outcome
 from tests.vectors.round_cases import round_cases
 from tests.world import crowd_examples as crowd
@@ -954,24 +952,12 @@ def manifest_cases() -> Iterator[Case]:
     yield "keys of two data holders exchanged", "follow_manifest", follow(exchanged)
 
 
-def ledger_cases() -> Iterator[Case]:
-    def follow(entries: list[LedgerEntry]) -> dict[str, Any]:
-        return {"entries": [each.model_dump(mode="json") for each in entries]}
-
-    first, second, third, _, back = LEDGER
-    pure = LedgerEntry(**dict(first) | {"epsilon": 0.75, "mu": 0.5})
-    yield "a first charge", "follow_ledger", follow([first])
-    yield "a charge with a finite epsilon", "follow_ledger", follow([pure])
-    yield "no entry", "follow_ledger", follow([])
-    yield "charges, of which one is given back", "follow_ledger", follow(LEDGER)
-    yield "another first entry", "follow_ledger", follow([second])
-    yield "one left out", "follow_ledger", follow([first, third])
-    yield "swapped", "follow_ledger", follow([second, first])
-    yield "a changed one", "follow_ledger", follow([pure, second])
-    relinked = LedgerEntry(**dict(back) | {"number": 2, "previous": first.digest})
-    yield "a return of what was not charged", "follow_ledger", follow([first, relinked])
-    yield "nobody", "population_digest", {"clients": []}
-    yield "some clients", "population_digest", {"clients": [1, 2, 3, 4, 5, 9, 70_000]}
+def charge_cases() -> Iterator[Case]:
+    body = examples.partial_sum(0)
+    charge = body.charge.model_dump(mode="json")
+    yield "a charge", "charge_hash", {"charge": charge, "round": body.round}
+    later = charge | {"job_rounds": 2}
+    yield "of the second round", "charge_hash", {"charge": later, "round": body.round}
 
 
 def certificate_cases() -> Iterator[Case]:
@@ -999,7 +985,7 @@ FILES = {
     "documents": document_cases,
     "certificates": certificate_cases,
     "manifests": manifest_cases,
-    "ledgers": ledger_cases,
+    "charges": charge_cases,
     "rounds": round_cases,
 }
 

@@ -18,7 +18,6 @@ from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.jobs import charges, declarations, membership, totals
 from shoal_protocol.jobs.charges_asked import check_age
 from shoal_protocol.keeping import JournalHead, KeptHeads, Loss
-from shoal_protocol.privacy import ledger, ledger_checks
 from shoal_protocol.queries import Query
 from shoal_protocol.rounds import attestations, round_spec
 from shoal_protocol.rounds.round_spec import RoundSpec, check_spec
@@ -311,14 +310,10 @@ def follow_manifest(given: Inputs) -> Output:
     return {"digest": follows.digest}
 
 
-def follow_ledger(given: Inputs) -> Output:
-    """Follow a ledger from its first entry, and give the last one's digest."""
-    entries = [ledger.LedgerEntry.model_validate(each) for each in given["entries"]]
-    return {"digest": ledger_checks.verify_chain(entries).head.digest}
-
-
-def population_digest(given: Inputs) -> Output:
-    return {"digest": ledger.population_digest(encode_clients(given["clients"]))}
+def charge_hash(given: Inputs) -> Output:
+    """Return the hash of the entry by which a charge says that a round was charged."""
+    charge = attestations.Charge.model_validate(given["charge"])
+    return {"digest": charge.hash_for(given["round"])}
 
 
 def choose_instances(given: Inputs) -> Output:
@@ -358,7 +353,7 @@ def read_certificate(given: Inputs) -> Output:
     """Return a certificate's job, and the record of it that its report has to name."""
     certificate = release_certificate.read_certificate(bytes.fromhex(given["bytes"]))
     record = release_certificate.record_digest(
-        decode_clients(certificate.population), certificate.rounds, certificate.lost_rounds
+        decode_clients(certificate.population), certificate.lost_rounds
     )
     return {"job": certificate.job, "report": certificate.report.digest, "record": record}
 
@@ -392,8 +387,7 @@ OPERATIONS: Mapping[str, Callable[[Inputs], Output]] = {
         accept_charges,
         pin_manifest,
         follow_manifest,
-        follow_ledger,
-        population_digest,
+        charge_hash,
         choose_instances,
         digest_weights,
         take_step,

@@ -32,7 +32,7 @@ from shoal_protocol.crowds.draws import (
 )
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.jobs.membership import JobWithdrawal
-from shoal_protocol.privacy.ledger import GENESIS
+from shoal_protocol.journal import GENESIS
 from shoal_protocol.privacy.mechanisms import NoisePart
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.wire.documents import Document, Signed, decode, from_json, sign

@@ -15,8 +15,6 @@ from pyroaring import BitMap
 
 from shoal_protocol.certificates.release_certificate import CertifiedRound, ReleaseCertificate
 from shoal_protocol.jobs.totals import JobTotal, nodes_of
-from shoal_protocol.privacy.ledger import EMPTY, Head, LedgerEntry
-from shoal_protocol.privacy.ledger_checks import charge_of
 from shoal_protocol.queries import Query
 from shoal_protocol.rounds.attestations import (
     PartialSum,
@@ -64,7 +62,6 @@ class Making:
     between: Sequence[Consortium] = ()  # versions that no document is bound to
     nodes: Sequence[int] | None = None  # whose sums the results rest on; None: all
     lies: Mapping[str, Lie] = field(default_factory=dict)
-    _heads: dict[str, Head] = field(default_factory=dict, init=False, compare=False)
     _made: list[RoundSpec] = field(default_factory=list, init=False, compare=False)
     _released: list[ReleasedSum] = field(default_factory=list, init=False, compare=False)
 
@@ -133,7 +130,7 @@ class Making:
 
     def rounds(self, request: Signed[StudyRequest]) -> tuple[CertifiedRound, ...]:
         """Return the job's rounds as they are certified."""
-        for each in (self._heads, self._made, self._released):
+        for each in (self._made, self._released):
             each.clear()
         return tuple(self._round(number, request) for number in range(len(self.queries)))
 
@@ -165,7 +162,6 @@ class Making:
             spec=spec,
             result=self.signed(f"result {number}", "aggregator", result),
             partial_sums=self.said(f"sums {number}", tuple(sums)),
-            charge=self._charge(f"charge {number}", spec.body, "trainer"),
         )
 
     def _spec(self, number: int, request: Signed[StudyRequest]) -> RoundSpec:
@@ -213,28 +209,21 @@ class Making:
                 round=spec.digest,
                 node=name,
                 values=encode_uint64(added(spec.sharing, [shares[node]], spec.dimension)),
-                charge=self._charge(f"charge {number} {name}", spec, name),
+                charge=self.said(
+                    f"charge {number} {name}", examples.charge(spec, name, number=4 * number + 1)
+                ),
                 **cohort,
-                entry=PLACE,
+                entry=PLACE.model_copy(update={"number": 4 * number + 4}),
             )
             sums.append(self.signed(f"sum {number} {name}", name, body))
         return sums
-
-    def _charge(self, place: str, spec: RoundSpec, ledger: str) -> LedgerEntry:
-        after = self._heads.get(ledger, EMPTY)
-        entry = charge_of(
-            spec, ledger=ledger, after=after, at=spec.opened_at, job_rounds=spec.number + 1
-        )
-        entry = self.said(place, entry)
-        self._heads[ledger] = entry.head
-        return entry
 
 
 def _report(
     request: Signed[StudyRequest], rounds: Sequence[CertifiedRound], joined: BitMap
 ) -> PosteriorReport:
     return PosteriorReport.of(
-        request.body, rounds, [], population=joined, posterior=examples.POSTERIOR
+        request.body, rounds, [], population=joined, posterior=examples.POSTERIOR, entry=PLACE
     )
 
 

@@ -20,7 +20,7 @@ from shoal_protocol.crowds.draws import (
 )
 from shoal_protocol.crowds.tasks import CrowdTask, contribute, design_rows, first_weights, steps
 from shoal_protocol.jobs.membership import JobWithdrawal
-from shoal_protocol.privacy.ledger import GENESIS
+from shoal_protocol.journal import GENESIS
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.wire.documents import Role, Signed
 from tests.world.examples import OPENED_AT, POLICY, client_key, consortium, named, seed

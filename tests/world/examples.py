@@ -26,8 +26,6 @@ from shoal_protocol.jobs.totals import JobEnd, JobTotal
 from shoal_protocol.journal import GENESIS, Link
 from shoal_protocol.keeping import JournalHead, KeptHeads, Loss
 from shoal_protocol.privacy.accounting import Cost
-from shoal_protocol.privacy.ledger import EMPTY, LedgerEntry
-from shoal_protocol.privacy.ledger_checks import charge_of
 from shoal_protocol.queries import (
     Column,
     NoiseBlock,
@@ -40,6 +38,7 @@ from shoal_protocol.queries.models.numpyro_models import Latent
 from shoal_protocol.rounds.attestations import (
     Abandonment,
     AbandonmentReason,
+    Charge,
     Holdings,
     PartialSum,
     PartialSumReference,
@@ -270,7 +269,7 @@ LAPLACE_SPEC = spec(
     manifest=LAPLACE_CONSORTIUM, mechanism="discrete_laplace", cost=Cost.pure(epsilon=1.5)
 )
 DIMENSION = SPEC.dimension
-PLACE = Link(epoch=f"1-{'0' * 32}", number=1, previous=GENESIS)
+PLACE = Link(epoch=f"1-{'0' * 32}", number=100, previous="1" * 64)
 _BOUND = {"manifest": CONSORTIUM.digest, "round": SPEC.digest, "entry": PLACE}
 
 
@@ -323,9 +322,13 @@ def envelopes(client: int) -> list[bytes]:
     ]
 
 
-def charge(spec: RoundSpec, node: str) -> LedgerEntry:
-    """Return the entry by which a node whose ledger begins with it charges a round."""
-    return charge_of(spec, ledger=node, after=EMPTY, at=spec.opened_at, job_rounds=spec.number + 1)
+def charge(spec: RoundSpec, node: str, **place: Any) -> Charge:
+    """Return an entry by which a node charges a round."""
+    return Charge(
+        entry=PLACE.model_copy(update={"number": 1 + spec.number} | place),
+        salt=random_bytes(f"salt of {node}")(16).hex(),
+        job_rounds=spec.number + 1,
+    )
 
 
 def partial_sum(node: int) -> PartialSum:
@@ -376,9 +379,10 @@ CERTIFIED_ROUND = CertifiedRound(
     spec=named("trainer", SPEC),
     result=named("aggregator", RESULT),
     partial_sums=tuple(named(f"compute-{node}", partial_sum(node)) for node in range(NODES)),
-    charge=charge(SPEC, "trainer"),
 )
-REPORT = PosteriorReport.of(JOB, [CERTIFIED_ROUND], [], population=POPULATION, posterior=POSTERIOR)
+REPORT = PosteriorReport.of(
+    JOB, [CERTIFIED_ROUND], [], population=POPULATION, posterior=POSTERIOR, entry=PLACE
+)
 CORRELATED_POSTERIOR = VariationalPosterior(
     names=("intercept", "age"),
     columns=("age", "pressure"),

@@ -26,8 +26,8 @@ from shoal_protocol.certificates.release_certificate import (
 )
 from shoal_protocol.jobs.job_request import check_job, check_round_of_job
 from shoal_protocol.jobs.totals import check_total, nodes_of
+from shoal_protocol.journal import Link
 from shoal_protocol.privacy.job_costs import Participation
-from shoal_protocol.privacy.ledger_checks import check_charge, contradictions
 from shoal_protocol.rounds.batches import SPARE, check_batch, participations
 from shoal_protocol.rounds.outcomes import (
     check_abandonment,
@@ -51,7 +51,7 @@ from shoal_protocol.wire.errors import (
     RefusedSpec,
     UnknownManifest,
 )
-from shoal_protocol.wire.service_errors import RefusedCertificate, WrongCharge
+from shoal_protocol.wire.service_errors import RefusedCertificate
 
 _WHERE = "Each party, and the consortium's directory in history, keeps all versions"
 
@@ -271,10 +271,6 @@ class _Follower:
         elif each.abandonment is not None:
             with about(f"the abandonment of round {number}"):
                 check_abandonment(each.abandonment, spec, parties)
-        with about(f"the trainer's ledger entry of round {number}"):
-            check_charge(each.charge, spec, node=parties.manifest.trainer.name)
-            if each.charge.job_rounds != number + 1:
-                raise WrongCharge("it is not the trainer's charge of the job's next round")
         self._participation.add(spec.clients(), spec.cost)
         self._before = spec
 
@@ -382,7 +378,7 @@ def verify_certificate(
     rosters = {each.digest: each.roster for each in known if each.digest in line}
     holders_known = check_rounds(certificate, versions, rosters)
     _check_totals(certificate, versions)
-    _check_ledgers(certificate.all_rounds)
+    _check_charges(certificate.rounds)
     _check_report(certificate, versions)
     asked_under = {each.spec.body.manifest for each in certificate.all_rounds}
     all_rosters = asked_under <= rosters.keys()
@@ -446,20 +442,20 @@ def _check_totals(certificate: ReleaseCertificate, versions: Mapping[str, Partie
         raise RefusedCertificate("the totals: there is not one of each Compute node, in order")
 
 
-def _check_ledgers(rounds: Sequence[CertifiedRound | LostRound]) -> None:
-    """Refuse ledger entries that cannot all be of chains in which the rounds follow one another."""
-    last: dict[str, int] = {}
-    for number, certified in enumerate(rounds):
-        for entry in certified.ledger_entries:
-            if entry.number <= last.get(entry.ledger, 0):
+def _check_charges(rounds: Sequence[CertifiedRound]) -> None:
+    """Refuse charges that cannot all be in journals to which each round only added entries.
+
+    A journal that was set back to before a round, and went on, gives a place twice.
+    """
+    last: dict[str, Link] = {}
+    for each in rounds:
+        for total in (signed.body for signed in each.partial_sums):
+            if total.node in last and total.charge.entry.place <= last[total.node].place:
                 raise RefusedCertificate(
-                    f"{entry.ledger}'s ledger entry of round {number} is not after that of the "
-                    "round before"
+                    f"the journal of {total.node} charges round {each.spec.body.number} before "
+                    "what the node signed of an earlier one: it was set back"
                 )
-            last[entry.ledger] = entry.number
-    entries = [entry for each in rounds for entry in each.ledger_entries]
-    for contradiction in contradictions(entries):
-        raise RefusedCertificate(f"ledgers: {contradiction}")
+            last[total.node] = total.entry
 
 
 def _check_report(certificate: ReleaseCertificate, versions: Mapping[str, Parties]) -> None:
@@ -475,6 +471,7 @@ def _check_report(certificate: ReleaseCertificate, versions: Mapping[str, Partie
             certificate.lost_rounds,
             population=decode_clients(certificate.population),
             posterior=report.posterior,
+            entry=report.entry,
         )
         if report.model_copy(update={"privacy": expected.privacy}) != expected:
             raise MalformedDocument("it is not of these rounds, results and partial sums")

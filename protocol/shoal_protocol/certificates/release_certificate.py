@@ -17,6 +17,7 @@ import pydantic
 from pydantic import Field
 from pyroaring import BitMap
 
+from shoal_protocol import journal
 from shoal_protocol.jobs.job_request import JobRequest, Undecoded
 from shoal_protocol.jobs.totals import JobTotal
 from shoal_protocol.privacy.job_costs import (
@@ -26,7 +27,6 @@ from shoal_protocol.privacy.job_costs import (
     epsilon_at,
     statements,
 )
-from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result
 from shoal_protocol.rounds.round_audit import release_of
 from shoal_protocol.rounds.round_spec import RoundSpec
@@ -66,37 +66,22 @@ class CertifiedRound(Model):
     """A round that released a sum, and all documents that its parties signed.
 
     `partial_sums` are those that the result adds up, in their nodes' order; each carries the
-    node's own ledger entry. `charge` is the trainer's.
+    node's charge.
     """
 
     spec: Embedded[RoundSpec]
     result: Embedded[Result]
     partial_sums: tuple[Embedded[PartialSum], ...]
-    charge: LedgerEntry
-
-    @property
-    def ledger_entries(self) -> tuple[LedgerEntry, ...]:
-        """Return the trainer's entry, then each Compute node's."""
-        return (self.charge, *(each.body.charge for each in self.partial_sums))
 
 
 class LostRound(Model):
-    """A round that the trainer calls lost, with the aggregator's abandonment if clients were asked.
-
-    `charge` is the trainer's, which stays if an answer may have left a client.
-    """
+    """A round that the trainer calls lost; with the aggregator's abandonment if any was asked."""
 
     spec: Embedded[RoundSpec]
     abandonment: Embedded[Abandonment] | None
-    charge: LedgerEntry
-
-    @property
-    def ledger_entries(self) -> tuple[LedgerEntry, ...]:
-        """Return the trainer's entry."""
-        return (self.charge,)
 
 
-class JobReport(TrainerDocument):
+class JobReport(journal.Statement, TrainerDocument):
     """Trainer -> analyst: the posterior, the rounds it came from and what they cost.
 
     A client pays for the rounds that asked it, lost ones included: its answer may have been sent.
@@ -123,6 +108,11 @@ class JobReport(TrainerDocument):
     privacy: PrivacySpent
     posterior: Undecoded
 
+    @property
+    def subject(self) -> str:
+        """Return the job."""
+        return self.job
+
     @pydantic.model_validator(mode="after")
     def _rounds_agree(self) -> Self:
         counts = (self.cohort_sizes, self.compute_nodes, self.partial_sums)
@@ -142,6 +132,7 @@ class JobReport(TrainerDocument):
         *,
         population: BitMap,
         posterior: object,
+        entry: journal.Link,
     ) -> Self:
         """Return the report of a job that is done, with what its rounds really cost.
 
@@ -154,11 +145,12 @@ class JobReport(TrainerDocument):
         spent = participation.largest()
         return cls(
             manifest=request.manifest,
+            entry=entry,
             job=request.digest,
             rounds=tuple(each.spec.digest for each in released),
             results=tuple(each.result.digest for each in released),
             lost_rounds=tuple(each.spec.digest for each in lost),
-            record=record_digest(population, released, lost),
+            record=record_digest(population, lost),
             population_size=len(population),
             participations=Participations(
                 least=int(participation.rounds.min()), most=int(participation.rounds.max())
@@ -172,17 +164,13 @@ class JobReport(TrainerDocument):
         )
 
 
-def record_digest(
-    population: BitMap, released: Sequence[CertifiedRound], lost: Sequence[LostRound]
-) -> str:
+def record_digest(population: BitMap, lost: Sequence[LostRound]) -> str:
     """Return the digest of what a certificate has that no other part of its report names.
 
-    That is the population, the trainer's ledger entries in the rounds' order, and for each lost
-    round the aggregator's abandonment or None.
+    That is the population, and for each lost round the aggregator's abandonment or None.
     """
     words = [None if each.abandonment is None else each.abandonment.digest for each in lost]
-    charges = [each.charge.digest for each in in_order(released, lost)]
-    named = {"population": encode_clients(population), "charges": charges, "abandonments": words}
+    named = {"population": encode_clients(population), "abandonments": words}
     return sha256("job_record", canonical_json(named))
 
 
@@ -287,7 +275,7 @@ def spanned(first: str, last: str, version: Callable[[str], PartiesT]) -> list[P
 def counted(rounds: Iterable[CertifiedRound], node: str) -> dict[str, int]:
     """Return, by round that a node summed, which round of the job its charge counts it as."""
     return {
-        each.spec.digest: signed.body.charge.job_rounds or 0
+        each.spec.digest: signed.body.charge.job_rounds
         for each in rounds
         for signed in each.partial_sums
         if signed.body.node == node

@@ -14,8 +14,7 @@ import numpy.typing as npt
 from pydantic import Field, StringConstraints
 from pyroaring import BitMap
 
-from shoal_protocol.journal import Link, Statement
-from shoal_protocol.privacy.ledger import LedgerEntry
+from shoal_protocol.journal import Link, Statement, content_hash, entry_hash
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import (
     Model,
@@ -27,13 +26,15 @@ from shoal_protocol.wire.encoding import (
     Clients,
     Digest,
     Name,
+    NonceHex,
+    Place,
     canonical_json,
     decode_clients,
     domain,
     encode_clients,
 )
 from shoal_protocol.wire.errors import MalformedDocument
-from shoal_protocol.wire.service_errors import WrongCohort
+from shoal_protocol.wire.service_errors import WrongCharge, WrongCohort
 
 LONGEST_DETAIL: Final = 300  # characters
 TAG_BYTES: Final = 4  # of an answer id, in the holdings
@@ -71,6 +72,35 @@ class RoundDocument(Statement):
     def subject(self) -> str:
         """Return the round."""
         return self.round
+
+
+CHARGE: Final = "charge"
+"""The journal's kind of an entry by which a round is charged to its population."""
+RETURN: Final = "return"
+"""The journal's kind of an entry that gives a round's charge back: it released nothing."""
+
+
+def charge_body(job_rounds: int) -> bytes:
+    """Return what a journal keeps of a charge, or of its return, beside the round."""
+    return canonical_json({"job_rounds": job_rounds})
+
+
+class Charge(Model):
+    """The entry of a node's journal by which it charged a round to its population.
+
+    Nobody signs the entry itself: what the node signs afterwards names the hash of an entry behind
+    it. Price and population are in the round's spec, whose digest is the entry's subject. With the
+    salt anybody can compute the entry's hash, which the journal shows.
+    """
+
+    entry: Link
+    salt: NonceHex
+    job_rounds: Place  # of the job, charged so far with this one
+
+    def hash_for(self, round_id: str) -> str:
+        """Return the hash of the entry if it charges a round."""
+        body = charge_body(self.job_rounds)
+        return entry_hash(self.entry, content_hash(self.salt, CHARGE, round_id, body))
 
 
 END: Final = "end"
@@ -152,12 +182,28 @@ class PartialSum(RoundEnd, NodeDocument):
         default=None, exclude_if=lambda value: value is None
     )
     values: Base64  # dimension little-endian 64-bit residues
-    charge: LedgerEntry  # of the node's own ledger: by it the round was charged
+    charge: Charge  # by it the node charged the round
 
     @property
     def over(self) -> tuple[str, int, tuple[str, ...] | None]:
         """Return what partial sums that are added up have in common: cohort, its size, nodes."""
         return self.cohort, self.cohort_size, self.nodes
+
+    @property
+    def charged(self) -> str:
+        """Return the hash of the entry by which the node charged the round, as it says."""
+        return self.charge.hash_for(self.round)
+
+    def check_charge(self, spec: RoundSpec) -> None:
+        """Check that the round was charged before, as one of those that the job can have had.
+
+        Raises:
+            WrongCharge
+        """
+        if not self.charge.entry.place < self.entry.place or (
+            self.charge.job_rounds > spec.number + 1
+        ):
+            raise WrongCharge
 
 
 class PartialSumReference(Model):

@@ -13,7 +13,6 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal_protocol.privacy.ledger_checks import check_charge
 from shoal_protocol.queries import Mechanism, Query
 from shoal_protocol.rounds.attestations import (
     Abandonment,
@@ -232,7 +231,7 @@ def check_partial_sum(body: PartialSum, spec: RoundSpec) -> None:
         WrongCharge, WrongCohort, WrongShare
         MalformedDocument: the values are not whole residues.
     """
-    check_charge(body.charge, spec, node=body.node)
+    body.check_charge(spec)
     if not spec.minimum_cohort <= body.cohort_size <= spec.population_size:
         raise WrongCohort(
             "the cohort is smaller than minimum_cohort, or larger than the population"

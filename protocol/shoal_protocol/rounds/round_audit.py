@@ -15,7 +15,6 @@ import numpy as np
 from pyroaring import BitMap
 
 from shoal_protocol.privacy.job_costs import Release
-from shoal_protocol.privacy.ledger_checks import check_charge
 from shoal_protocol.rounds.attestations import (
     Abandonment,
     AbandonmentReason,
@@ -105,9 +104,9 @@ class Evidence:
             what = "its partial sum has not the query's length"
             self._contradictory.append(Misconduct(signed.signer, what))
         try:
-            check_charge(signed.body.charge, spec, node=signed.signer)
+            signed.body.check_charge(spec)
         except WrongCharge:
-            what = "its partial sum carries a ledger entry that is not its charge of the round"
+            what = "its partial sum carries an entry that cannot be its charge of the round"
             self._contradictory.append(Misconduct(signed.signer, what))
 
     def of_kind(self, kind: type) -> dict[str, list[Signed[Any]]]:

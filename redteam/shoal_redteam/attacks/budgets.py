@@ -122,23 +122,19 @@ class Uncharged(Attack):
     """A node releases sums that it never charged to anybody, or charged to less."""
 
     name = "uncharged"
-    liar = "a Compute node that forgets its ledger"
-    tries = "a partial sum without the round's charge: of another round, cheaper, of another ledger"
-    stopped_by = "wrong-charge: every partial sum carries its node's own entry for the round"
+    liar = "a Compute node that forgets its charges"
+    tries = "a partial sum of a round that was charged later, or after more rounds than there were"
+    stopped_by = "wrong-charge: every partial sum names the place of the round's charge before it"
 
     async def run(self, target: Target) -> AsyncIterator[Finding]:
-        """Offer the aggregator partial sums with other charges than the round's."""
-        played, other = await begin(target), await begin(target)
-        liar, another = target.nodes[-1], target.nodes[0]
+        """Offer the aggregator partial sums with charges that cannot be the round's."""
+        played, liar = await begin(target), target.nodes[-1]
         values = np.frombuffer(target.random_bytes(8 * played.spec.dimension), np.uint64)
         honest = claimed_sum(played, liar, played.clients, values)
         entry = honest.charge
         lies: dict[str, dict[str, Any]] = {
-            "the charge of another round": {"round": other.signed.digest},
-            "a charge of half the price": {"mu": entry.mu / 2},
-            "a charge to a client less": {"clients": entry.clients - 1},
-            "a charge that it gave back": {"kind": "return"},
-            "another node's charge": {"ledger": another},
+            "a charge behind the sum": {"entry": honest.entry},
+            "a charge of a later round of the job": {"job_rounds": entry.job_rounds + 1},
         }
         for tried, lie in lies.items():
             body = honest.model_copy(update={"charge": entry.model_copy(update=lie)})
@@ -148,9 +144,8 @@ class Uncharged(Attack):
                 tried,
                 {target.aggregator: answer},
                 by={WrongCharge.code},
-                check="the entry must be what the spec costs its population",
+                check="the charge comes first, and counts the job's rounds",
             )
-        await call_off(other)
         await played.answer(played.clients)
         yield seen(
             "the total of that round",

@@ -16,7 +16,6 @@ from shoal_protocol.certificates.release_certificate import (
 )
 from shoal_protocol.jobs.membership import Join
 from shoal_protocol.jobs.totals import JobTotal
-from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.manifest import AUTHORITY_NAME
 from shoal_protocol.wire.documents import Role, Signed, decode, sign
@@ -148,12 +147,14 @@ def forgeries(target: Target, told: ReleaseCertificate) -> dict[str, bytes]:
     def of_round(**changes: Any) -> bytes:
         return forged_certificate(target, told, specs={last: changes})
 
-    def charged(ledger: str, **changes: Any) -> bytes:
-        def charges(number: int, entry: LedgerEntry) -> LedgerEntry:
-            is_it = (number, entry.ledger) == (last, ledger)
-            return entry.model_copy(update=changes) if is_it else entry
-
-        return forged_certificate(target, told, charges=charges)
+    def charged(node: str, **changes: Any) -> bytes:
+        return forged_certificate(
+            target,
+            told,
+            charges=lambda number, name, charge: charge.model_copy(
+                update=changes if (number, name) == (last, node) else {}
+            ),
+        )
 
     lies = {
         "a round with a column that the job did not name": of_round(query=other),
@@ -204,18 +205,18 @@ def forgeries(target: Target, told: ReleaseCertificate) -> dict[str, bytes]:
             lambda total: total.model_copy(update={"job": target.random_bytes(32).hex()})
         ),
     }
-    for ledger in (target.trainer, target.nodes[0]):
-        lies |= {
-            f"half the price in {ledger}'s ledger": charged(ledger, mu=spec.mu / 2),
-            f"a client less in {ledger}'s ledger": charged(
-                ledger, clients=spec.population_size - 1
-            ),
-        }
-        if last:
-            [first] = [each for each in told.rounds[0].ledger_entries if each.ledger == ledger]
-            lies[f"{ledger}'s ledger written anew between two rounds"] = charged(
-                ledger, number=first.number + 1, previous=target.random_bytes(32).hex()
-            )
+    sums = [signed.body for each in told.rounds for signed in each.partial_sums]
+    own = [each for each in sums if each.node == node]
+    lies |= {
+        f"a round of the job too many in {node}'s charge": charged(
+            node, job_rounds=own[-1].charge.job_rounds + 1
+        ),
+        f"{node}'s charge behind its sum": charged(node, entry=own[-1].entry),
+    }
+    if last:
+        lies[f"{node}'s journal written anew between two rounds"] = charged(
+            node, entry=own[0].entry
+        )
     return lies
 
 

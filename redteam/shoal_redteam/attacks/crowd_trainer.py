@@ -17,7 +17,7 @@ from shoal_protocol.crowds.draws import (
     weights_digest,
 )
 from shoal_protocol.crowds.tasks import first_weights
-from shoal_protocol.privacy.ledger import GENESIS
+from shoal_protocol.journal import GENESIS
 from shoal_protocol.wire.errors import MalformedDocument, RefusedJob
 from shoal_redteam.attack import Attack
 from shoal_redteam.crowd import SHARE, TOTAL, Crowd, request_of, signed_request

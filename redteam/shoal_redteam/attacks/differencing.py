@@ -4,8 +4,7 @@ from collections.abc import AsyncIterator
 from functools import partial, reduce
 
 from shoal_protocol.privacy.accounting import compose
-from shoal_protocol.privacy.ledger import LedgerEntry
-from shoal_protocol.privacy.ledger_checks import contradictions
+from shoal_protocol.rounds.attestations import PartialSum
 from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.received import parse
 from shoal_protocol.wire.encoding import Uint64Vector
@@ -26,27 +25,27 @@ class TwoRounds(Attack):
     stopped_by = "not forbidden but priced: both rounds are charged, to whoever is in both, twice"
 
     async def run(self, target: Target) -> AsyncIterator[Finding]:
-        """Release both rounds, and look for their charges in every node's ledger."""
+        """Release both rounds, and look for their charges in every node's journal."""
         first = honest_spec(target, clients=[*target.crew, target.outsiders[0]])
         plays = [await begin(target, first)]
         plays.append(await begin(target, job=first.job, number=1))
-        entries: list[LedgerEntry] = []
+        sums: list[PartialSum] = []
         for played in plays:
             await played.answer(played.clients)
             if not await played.released_exactly(played.clients):
                 raise CannotAttack("an honest round was not released")
-            entries += [each.body.charge for each in await played.partial_sums()]
+            sums += [each.body for each in await played.partial_sums()]
         costs = [played.spec.cost for played in plays]
         charged = {
-            name: [(each.round, each.mu) for each in entries if each.ledger == name]
+            name: [(each.round, each.charge.job_rounds) for each in sums if each.node == name]
             for name in target.nodes
         }
-        due = [(played.signed.digest, played.spec.mu) for played in plays]
+        due = [(played.signed.digest, count) for count, played in enumerate(plays, 1)]
+        places = {each.charge.entry.place for each in sums if each.node == target.nodes[0]}
         together = compose(costs).mu
         yield seen(
             "two rounds over populations that differ by one client",
-            stopped=all(found == due for found in charged.values())
-            and not list(contradictions(entries)),
+            stopped=all(found == due for found in charged.values()) and len(places) == len(plays),
             answered=f"{len(charged)} nodes: two charges each, mu {costs[0].mu:.3g} and "
             f"{costs[1].mu:.3g}; together {together:.3g}",
             check="two rounds compose: both are charged against the cap, with fresh noise in each",

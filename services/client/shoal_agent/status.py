@@ -1,65 +1,27 @@
 """What a data holder shows its owner: its status, its jobs, its ledger and what its state keeps.
 
-Also the ledger pages that other services serve, and exported ledger files.
+Also what `shoal ledger agent` exports.
 """
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import pydantic
 from nacl.signing import SigningKey
-from pydantic import ConfigDict, Field
 
 from shoal_holder.approvals import Asking
 from shoal_holder.crowds.status import CrowdLeft, CrowdSpending, CrowdStatus
 from shoal_holder.messages import Standing
 from shoal_holder.state import ReservedBudget
 from shoal_holder.status import JobStatus
-from shoal_protocol.journal import Shown
-from shoal_protocol.privacy.ledger import Chain, Head, LedgerEntry
-from shoal_protocol.privacy.ledger_checks import verify_chain
+from shoal_protocol.journal import Head, Shown
 from shoal_protocol.trust.manifest import Manifest
 from shoal_protocol.wire.encoding import Count, Delta, Loss
-from shoal_protocol.wire.errors import MalformedDocument, UnknownJob
+from shoal_protocol.wire.errors import UnknownJob
 
 # Nothing of the state goes by the consortium's `retention_days`: caps and the refusal of replays
 # rest on it.
-
-
-class Line(LedgerEntry):
-    """An entry on a page, with its digest."""
-
-    model_config = ConfigDict(extra="ignore", serialize_by_alias=True)
-
-    shown_digest: str = Field(alias="digest")
-
-    def entry(self) -> LedgerEntry:
-        """Return the entry.
-
-        Raises:
-            MalformedDocument: it has another digest than was shown.
-        """
-        entry = LedgerEntry(**{name: getattr(self, name) for name in LedgerEntry.model_fields})
-        if entry.digest != self.shown_digest:
-            raise MalformedDocument(f"ledger entry {entry.number} has another digest than is shown")
-        return entry
-
-
-class TrainerLine(Line):
-    """A line of the trainer's ledger, and what its clients had spent by then."""
-
-    cumulative_mu: Loss
-    cumulative_epsilon: Loss | None  # None is infinite
-    delta: Delta
-
-
-class TrainerPage(pydantic.BaseModel):
-    """A part of the trainer's ledger."""
-
-    entries: list[TrainerLine]
-    next: Count | None
-    withdrawn: list[str]
 
 
 class ChainPage(pydantic.BaseModel):
@@ -69,26 +31,10 @@ class ChainPage(pydantic.BaseModel):
     next: Count | None = None
 
 
-class Exported(pydantic.BaseModel):
-    """The output of a ledger command with --json."""
+class Exported(ChainPage):
+    """The output of `shoal ledger agent` with --json."""
 
-    entries: list[Line]
-    head: Head | None = None
-
-    def whole(self) -> Chain:
-        """Return the ledger, checked.
-
-        Raises:
-            MalformedDocument: it is no unbroken chain, or does not end where its head says.
-        """
-        chain = verified(self.entries)
-        end = chain.head
-        if "head" in self.model_fields_set and self.head != end:
-            raise MalformedDocument(
-                f"the head beside the entries is not the last of them, {end.number} with the "
-                f"digest {end.digest}: entries were removed or added, or the head was changed"
-            )
-        return chain
+    head: Head
 
 
 class Spread(pydantic.BaseModel):
@@ -123,15 +69,6 @@ class AgentPage(pydantic.BaseModel):
     spent: Spent
     crowds: list[CrowdSpending] = []
     reserved: list[ReservedBudget] = []
-
-
-def verified(lines: Iterable[Line]) -> Chain:
-    """Return the ledger of these lines.
-
-    Raises:
-        MalformedDocument: it is no unbroken chain, or a line has another digest than is shown.
-    """
-    return verify_chain(line.entry() for line in lines)
 
 
 class Parties(pydantic.BaseModel):

@@ -9,7 +9,7 @@ from typing import Any, Final, Unpack
 from sqlalchemy import Connection, select
 
 from shoal_compute import schema, store
-from shoal_compute.announcing import Announcements, Ledger
+from shoal_compute.announcing import Announcements
 from shoal_compute.app import create_app
 from shoal_compute.charges import ChargesAnswers
 from shoal_compute.gossip import Gossip
@@ -29,7 +29,7 @@ from shoal_service.keeping import Keeper, keeping_routes
 from shoal_service.standing import BOX_KEY_LIFETIME
 from shoal_service.storage.journal import Journal
 from shoal_service.storage.retention import Deleting, Deletions, Retention
-from shoal_service.view import by_phase, in_words, ledger_in_words
+from shoal_service.view import by_phase, in_words, journal_in_words
 
 
 def _due(db: Connection, before: datetime, most: int) -> Sequence[str]:
@@ -40,7 +40,7 @@ def _due(db: Connection, before: datetime, most: int) -> Sequence[str]:
 DELETIONS: Final = Deletions(
     (Deleting(schema.jobs, lambda chosen: schema.jobs.c.job.in_(chosen)),), due=_due
 )
-"""All else stays: caps, own sums and the ledger's check rest on it."""
+"""All else stays: caps, own sums and the journal's check rest on it."""
 
 
 _MOST_ROUNDS: Final = 50
@@ -55,7 +55,7 @@ async def look(own: service.Resources, rounds: RoundBook) -> dict[str, Any]:
     """
     live = list(rounds.live.values())[-_MOST_ROUNDS:]
     return {
-        **await own.storage.run(ledger_in_words, schema.ledger),
+        **await own.storage.run(journal_in_words, schema.journal),
         **await own.storage.run(by_phase, "Rounds", schema.rounds),
         "Rounds with work left": [
             {
@@ -124,7 +124,7 @@ def assemble(
         journal = Journal(schema.journal, own.storage, *STATEMENTS)
         keeper = Keeper(own, schema.kept, store.newest_of)
         keepers = Keepers(own, journal, keeper, accept=given.get("accept_loss"))
-        announcements = Announcements(own, rounds, Ledger(own.name), keepers)
+        announcements = Announcements(own, rounds, journal, keepers)
     # only one process can use an SQLite file of ours, which leads without being asked
     leadership = Leadership(own.storage) if own.storage.is_shared else None
     leads = lambda: leadership is None or leadership.leads  # noqa: E731

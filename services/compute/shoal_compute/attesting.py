@@ -3,10 +3,10 @@
 from shoal_compute.rounds import Round
 from shoal_compute.store import SignedAttestation
 from shoal_protocol.journal import Link
-from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.rounds.attestations import (
     Abandonment,
     AbandonmentReason,
+    Charge,
     Holdings,
     PartialSum,
     StoredAnswers,
@@ -48,7 +48,7 @@ def partial_sum(
     known: Round,
     cohort: StoredAnswers,
     total: Uint64Vector,
-    charge: LedgerEntry,
+    charge: Charge,
     entry: Link,
     *,
     among: tuple[str, ...] = (),
@@ -57,7 +57,7 @@ def partial_sum(
 
     With committees it is to be added to those of the nodes `among` which this node voted for it.
 
-    `charge` is the entry of this node's own ledger by which it charged the round.
+    `charge` is the entry of the journal by which this node charged the round.
     """
     return PartialSum(
         manifest=known.consortium.digest,

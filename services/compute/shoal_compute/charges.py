@@ -9,13 +9,14 @@ from datetime import datetime
 from typing import Any, Final
 
 from pyroaring import BitMap
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
 from shoal_compute import machines
-from shoal_compute.schema import ledger, rounds
+from shoal_compute.schema import charges, journal
 from shoal_compute.shares import stored_digests
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, RoundCharged
 from shoal_protocol.jobs.charges_asked import OLDEST_QUERY, check_age
+from shoal_protocol.rounds.attestations import CHARGE
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.encoding import encode_clients
 from shoal_protocol.wire.service_errors import QueryAnswered, WrongNode
@@ -27,7 +28,7 @@ _MOST_REMEMBERED: Final = 100_000
 
 
 class ChargesAnswers:
-    """Checks each query, and signs answers from the ledger and the shares on file."""
+    """Checks each query, and signs answers from the journal and the shares on file."""
 
     def __init__(self, resources: Resources, keepers: Keepers) -> None:
         """Sign as the node whose `resources` they are, once others told it of machines."""
@@ -37,7 +38,7 @@ class ChargesAnswers:
         self._answered: OrderedDict[tuple[str, int], datetime] = OrderedDict()
 
     async def answer(self, encoded: bytes, *, after: int) -> bytes:
-        """Answer a signed query from ledger entry `after` on, by the charges that this node signs.
+        """Answer a signed query from journal entry `after` on, by the charges that this node signs.
 
         If another machine of the holder counts, the answer is that one's query.
 
@@ -106,28 +107,29 @@ def read_stretch(db: Connection, holder: int, slots: BitMap, after: int) -> dict
     Raises:
         LedgerBroken
     """
-    head = ledger.hold(db, lock=False)
+    head = journal.newest(db)
     # beyond that a replica has just added some
-    stretch = ledger.after(db, after, most=_MOST_ENTRIES)
-    entries = [each for each in stretch if each.entry.number <= head.number]
+    stretch = charges.after(db, after, most=_MOST_ENTRIES)
+    entries = [each for each in stretch if each.head.number <= head.number]
     found = []
-    for entry, population in entries:
-        asked = population & slots if entry.kind == "charge" else BitMap()
-        if asked and stored_digests(db, entry.round, [holder]):
-            place = select(rounds.c.place).where(rounds.c.id == entry.round)
+    for entry in entries:
+        spec = entry.spec
+        asked = spec.clients() & slots if entry.kind == CHARGE else BitMap()
+        if asked and stored_digests(db, spec.digest, [holder]):
             found.append(
                 RoundCharged(
-                    entry=entry.number,
-                    round=entry.round,
-                    job=entry.job,
-                    number=db.execute(place).scalar_one(),
-                    mu=entry.mu,
-                    epsilon=entry.epsilon,
+                    entry=entry.head.number,
+                    round=spec.digest,
+                    job=spec.job,
+                    number=spec.number,
+                    mu=spec.mu,
+                    epsilon=spec.epsilon,
                     clients=encode_clients(asked),
                 )
             )
+    is_full = len(entries) == _MOST_ENTRIES
     return {
-        "through": entries[-1].entry.number if entries else head.number,
+        "through": entries[-1].head.number if is_full else head.number,
         "head": head.number,
         "rounds": tuple(found),
     }

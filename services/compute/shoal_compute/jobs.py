@@ -13,7 +13,7 @@ from nacl.signing import VerifyKey
 from sqlalchemy import Connection, delete, exists, func, select, update
 
 from shoal_compute.round_book import RoundBook
-from shoal_compute.schema import jobs, journal, ledger, rounds
+from shoal_compute.schema import jobs, journal, rounds
 from shoal_protocol.jobs.job_request import JobRequest, check_job, job_refusal
 from shoal_protocol.jobs.membership import JobWithdrawal, check_ending
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
@@ -245,7 +245,9 @@ def end_job(
         RefusedJob: there are as many totals as may be of jobs without a round here.
         LedgerBroken: this node was set back, or lost what it may have signed of the job.
     """
-    ledger.hold(writer.db)  # as announcing does, so that no round is charged meanwhile
+    # no round is charged meanwhile, and a loss that another replica's operator accepts comes before
+    # or after
+    writer.lock()
     # a round is on file if and only if it was charged, and charged in order
     in_order = select(rounds.c.id).where(rounds.c.job == job).order_by(rounds.c.place)
     charged = tuple(writer.db.execute(in_order).scalars())
@@ -253,7 +255,6 @@ def end_job(
     first = [decode(each, RoundSpec) for each in writer.db.execute(specs).scalars()]
     if any(spec.signer != signer for spec in first):
         raise WrongSigner("another trainer asks the job's rounds, and ends it")
-    writer.lock()  # a loss that another replica's operator accepts comes before or after
     loss = newest_loss(writer.db, writer.tables)
     if loss is not None and writer.find(TOTAL, job) is None:
         if not any(spec.body.number == 0 and spec.body.opened_at >= loss.at for spec in first):
@@ -280,7 +281,7 @@ def _open_jobs(db: Connection, now: datetime) -> list[tuple[str, bytes]]:
 def check_next(db: Connection, spec: RoundSpec) -> None:
     """Refuse a round, on file since just now, that is not the newest of a job that goes on.
 
-    The caller holds the ledger.
+    The caller holds the journal.
 
     Raises:
         ConflictingDocument

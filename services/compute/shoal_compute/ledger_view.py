@@ -1,4 +1,4 @@
-"""Shows a node's ledger to its operator; it only reads the database, also while the node runs.
+"""Shows what a node charged to its operator; it only reads the database, also while the node runs.
 
 Charges of a client are shown only for the client that is named: who took part is private.
 """
@@ -16,37 +16,39 @@ from urllib.parse import quote
 from pyroaring import BitMap
 from sqlalchemy import Connection, Engine, NullPool, create_engine, event, select
 
-from shoal_compute.schema import jobs, ledger, manifests
+from shoal_compute.schema import charges, jobs, journal, manifests
 from shoal_compute.settings import LedgerSettings
-from shoal_kit.party import load_party
 from shoal_kit.settings import read_settings
 from shoal_kit.startup import StartupRefused, startup_of
+from shoal_protocol.jobs.totals import JobTotal
+from shoal_protocol.keeping import Loss
 from shoal_protocol.trust.manifest import Manifest
+from shoal_protocol.trust.succession import ManifestStatement
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import LedgerBroken
 from shoal_protocol.wire.service_errors import StorageUnavailable
+from shoal_service.storage.charges import Ledger
 from shoal_service.storage.database import translating_storage_errors
 from shoal_service.storage.database_schema import check_choice
-from shoal_service.storage.ledger import LedgerFollower, Line
 
 _BROKEN: Final = 1  # the exit status
 
 
-def read_ledger(db: Connection, name: str, client: int | None = None) -> dict[str, Any]:
-    """Read and verify the ledger of the node `name`; with `client`, return that one's charges only.
+def read_ledger(db: Connection, client: int | None = None) -> dict[str, Any]:
+    """Verify the journal and return the node's charges; with `client`, only that one's.
 
-    What is returned can be shown as JSON, and a whole ledger's `entries` can be verified. Epsilon
-    is at the delta of the latest policy. What jobs charged that analysts withdrew stays.
+    What is returned can be shown as JSON. Epsilon is at the delta of the latest policy. What jobs
+    charged that analysts withdrew stays.
 
     Raises:
         LedgerBroken
     """
-    follower = LedgerFollower(ledger, name)
-    alone = None if client is None else BitMap([client])
+    head = journal.verify(db, JobTotal, ManifestStatement, Loss)
+    ledger, alone = Ledger(charges), None if client is None else BitMap([client])
     lines = [
-        Line(entry, follower.balances.largest(population if alone is None else alone))
-        for entry, population in follower.follow(db, lock=False)
-        if alone is None or alone.issubset(population)
+        charged.shown(ledger.balances.largest(charged.spec.clients() if alone is None else alone))
+        for charged in ledger.follow(db)
+        if alone is None or alone.issubset(charged.spec.clients())
     ]
     query = select(manifests.c.manifest).order_by(manifests.c.sequence.desc()).limit(1)
     encoded = db.execute(query).scalar_one_or_none()
@@ -54,9 +56,9 @@ def read_ledger(db: Connection, name: str, client: int | None = None) -> dict[st
     shown = [line.shown(delta) for line in lines]
     if client is not None:
         return {"client": client, "charges": shown}
-    head, withdrawn = follower.head._asdict(), select(jobs.c.job).order_by(jobs.c.job)
-    chosen = db.execute(withdrawn.where(jobs.c.withdrawal.is_not(None))).scalars()
-    return {"entries": shown, "head": head, "withdrawn": [*chosen]}
+    withdrawn = select(jobs.c.job).order_by(jobs.c.job).where(jobs.c.withdrawal.is_not(None))
+    chosen = db.execute(withdrawn).scalars()
+    return {"entries": shown, "head": head._asdict(), "withdrawn": [*chosen]}
 
 
 def open_to_read(database: Path, database_url: str | None) -> Engine:
@@ -83,14 +85,14 @@ def open_to_read(database: Path, database_url: str | None) -> Engine:
 
 
 def show_ledger(arguments: Sequence[str]) -> int:
-    """Print the ledger of the node that the settings are of, in JSON; return the exit status."""
+    """Print what the node that the settings are of charged, in JSON; return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m shoal_compute ledger",
         description=__doc__,
         epilog=(
-            "It prints JSON, which `shoal ledger verify` reads. Run it with the node's "
+            "It checks the journal and prints JSON. Run it with the node's "
             "environment: it needs SHOAL_PARTY, SHOAL_DATA and, if the node "
-            "has one, SHOAL_DATABASE_URL. Exit status: 0 done; 1 the ledger is broken; 2 wrong "
+            "has one, SHOAL_DATABASE_URL. Exit status: 0 done; 1 the journal is broken; 2 wrong "
             "usage; 78 a setting or the database is wrong."
         ),
     )
@@ -99,15 +101,14 @@ def show_ledger(arguments: Sequence[str]) -> int:
     with startup_of("shoal-compute ledger"):
         read = read_settings(LedgerSettings, os.environ)
         check_choice(read.data, "compute", read.database_url)
-        name = load_party(read.party).name
         engine = open_to_read(read.data / "compute.sqlite", read.database_url)
         try:
             with translating_storage_errors(), engine.connect() as db:
-                shown = read_ledger(db, name, asked.client)
+                shown = read_ledger(db, asked.client)
         except StorageUnavailable:
             raise StartupRefused("the node's database cannot be read: did it ever start?") from None
         except LedgerBroken as error:
-            sys.stderr.write(f"the ledger is broken: {error}\n")
+            sys.stderr.write(f"{error}\n")
             return _BROKEN
         finally:
             engine.dispose()

@@ -218,7 +218,7 @@ class Node:
         elif isinstance(decision, GiveUp):
             await self._give_up(known, decision.reason)
         elif isinstance(decision, CallOff):
-            await self._own.storage.run(store.call_off, known.id, known.phase, at=self._own.clock())
+            await self._journal.run(store.call_off, known.id, known.phase)
             known.reported = True
             self._abandoned(known, decision.reason)
 
@@ -238,8 +238,7 @@ class Node:
 
     async def _give_up(self, known: Round, reason: AbandonmentReason) -> None:
         attest = self._signing(partial(attesting.abandonment, known, reason))
-        at = self._own.clock()
-        await self._journal.run(store.give_up, known.id, known.phase, attest, own=known.own, at=at)
+        await self._journal.run(store.give_up, known.id, known.phase, attest, own=known.own)
         self._abandoned(known, reason)
         await self._reload(known)  # the abandonment on file may be an earlier one
 

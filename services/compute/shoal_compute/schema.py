@@ -19,9 +19,9 @@ from sqlalchemy import (
 )
 
 from shoal_service.keeping import kept_table
+from shoal_service.storage.charges import Charges
 from shoal_service.storage.database import Bytes
 from shoal_service.storage.journal import JournalTables
-from shoal_service.storage.ledger import LedgerTables
 from shoal_service.storage.shared_manifests import manifest_table
 
 VERSION: Final = 16
@@ -42,13 +42,12 @@ rounds = Table(
     UniqueConstraint("job", "place"),
 )
 
-# What this node signs once and for ever: versions of the manifest, one of each number, and totals
-# of jobs that are over, of which it takes no further round.
+# What this node signs once and for ever: its words on rounds, versions of the manifest, one of each
+# number, and totals of jobs that are over, of which it takes no further round. Also what each round
+# may cost each client of its population; one that was abandoned before it held a share is given
+# back.
 journal = JournalTables(metadata)
-
-# What each round may cost each client of its population. A round that was abandoned before it held
-# a share is given back.
-ledger = LedgerTables(metadata)
+charges = Charges(journal, rounds)
 
 # What analysts signed of jobs: the request, whose terms rounds are held to, and the withdrawal, if
 # there is one: no round is taken then.

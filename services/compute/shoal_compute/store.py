@@ -6,7 +6,6 @@ which keeps it to one holdings, one vote and one end of a round for ever; what o
 """
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from enum import Enum, auto
 from functools import cache, partial
 from typing import Any, Final
@@ -15,13 +14,13 @@ from pyroaring import BitMap
 from sqlalchemy import Connection, Row, bindparam, func, select, update
 from sqlalchemy.sql.dml import ReturningUpdate
 
-from shoal_compute.schema import journal, ledger, received, rounds
+from shoal_compute.schema import charges, journal, received, rounds
 from shoal_compute.shares import erase_payloads, held_answers
 from shoal_protocol.journal import Link
-from shoal_protocol.privacy.ledger import LedgerEntry
 from shoal_protocol.rounds.attestations import (
     END,
     Abandonment,
+    Charge,
     Holdings,
     PartialSum,
     StoredAnswers,
@@ -204,7 +203,7 @@ def keep_and_cast(
 def agree(
     writer: JournalWriter,
     round_id: str,
-    attest: Callable[[LedgerEntry, Link], Signed[PartialSum]],
+    attest: Callable[[Charge, Link], Signed[PartialSum]],
 ) -> Signed[PartialSum]:
     """Keep the partial sum that `attest` signs, with what the round was charged by.
 
@@ -215,7 +214,7 @@ def agree(
         LedgerBroken
     """
     number = _move(writer.db, round_id, Phase.FROZEN, Event.COHORT_AGREED)
-    charge = ledger.charge_of(writer.db, round_id)
+    charge = charges.of_round(writer.db, round_id)
     return _add_own(writer, number, END, round_id, partial(attest, charge))
 
 
@@ -238,7 +237,6 @@ def give_up(
     attest: Callable[[Link], Signed[Abandonment]],
     *,
     own: str,
-    at: datetime,
 ) -> None:
     """Abandon the round by the decision of this node, `own`, which it signs.
 
@@ -247,21 +245,21 @@ def give_up(
         LedgerBroken
     """
     number = _move(writer.db, round_id, old, Event.GIVEN_UP)
-    _return_charge(writer.db, round_id, old, at)
+    _return_charge(writer, round_id, old)
     # after a restored backup, peers may have handed it back already
     if not _is_handed_back(writer.db, number, ABANDONMENT, own):
         _add_own(writer, number, END, round_id, attest)
 
 
-def call_off(db: Connection, round_id: str, old: Phase, *, at: datetime) -> None:
+def call_off(writer: JournalWriter, round_id: str, old: Phase) -> None:
     """Abandon the round on the word of the aggregator, which is on file.
 
     Raises:
         LostRace: the round has left the phase `old`.
         LedgerBroken
     """
-    _move(db, round_id, old, Event.CALLED_OFF, reported=True)
-    _return_charge(db, round_id, old, at)
+    _move(writer.db, round_id, old, Event.CALLED_OFF, reported=True)
+    _return_charge(writer, round_id, old)
 
 
 def mark_reported(db: Connection, round_id: str) -> None:
@@ -354,11 +352,11 @@ def _insert(
     return frozenset(db.execute(insert, rows).scalars())
 
 
-def _return_charge(db: Connection, round_id: str, old: Phase, at: datetime) -> None:
+def _return_charge(writer: JournalWriter, round_id: str, old: Phase) -> None:
     # Without a share there can be no partial sum, so the round can no longer cost anyone: unless
     # the other nodes can release without this one.
-    encoded = db.execute(select(rounds.c.spec).where(rounds.c.id == round_id)).scalar_one()
-    spec = decode(encoded, RoundSpec).body
+    query = select(rounds.c.spec).where(rounds.c.id == round_id)
+    spec = decode(writer.db.execute(query).scalar_one(), RoundSpec).body
     others_can = spec.threshold < len(spec.compute_nodes)
     if old is Phase.ANNOUNCED and not others_can:
-        ledger.give_back(db, round_id, at=at)
+        charges.give_back(writer, round_id)

@@ -17,7 +17,7 @@ import structlog
 from nacl.signing import VerifyKey
 from sqlalchemy import Connection, select, update
 
-from shoal_kit.database_file import ACCEPT
+from shoal_kit.database_file import ACCEPT, RESTORE
 from shoal_kit.manifest_book import ManifestBook, newest_with
 from shoal_kit.pace import Pace
 from shoal_kit.peers.exchange import Unavailable
@@ -39,7 +39,6 @@ from shoal_protocol.wire.errors import BadSignature, LedgerBroken, NotReady, Pro
 from shoal_service.keeping import Keeper
 from shoal_service.service import Resources
 from shoal_service.storage.journal import Journal, JournalTables, JournalWriter
-from shoal_service.storage.ledger import RESTORE
 
 log = structlog.get_logger()
 

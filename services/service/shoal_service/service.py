@@ -20,6 +20,7 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy import Table, select
 
 from shoal_kit.clock import Clock
+from shoal_kit.database_file import RESTORE
 from shoal_kit.manifest_book import HANDOVER, ManifestBook, newest_with
 from shoal_kit.manifest_exchange import exchange
 from shoal_kit.party import Party
@@ -41,7 +42,6 @@ from shoal_service.operator_page import console_routes
 from shoal_service.standing import Standing
 from shoal_service.storage.database import open_engine, sqlite_url
 from shoal_service.storage.database_schema import check_pages, check_schema
-from shoal_service.storage.ledger import RESTORE
 from shoal_service.storage.shared_manifests import SharedManifests
 from shoal_service.storage.thread import StorageThread
 from shoal_service.view import Look, Operator

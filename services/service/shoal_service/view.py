@@ -9,8 +9,8 @@ import sqlalchemy
 from prometheus_client import CollectorRegistry
 from sqlalchemy import Connection, func, select
 
-from shoal_protocol.privacy.ledger import counted
-from shoal_service.storage.ledger import LedgerTables
+from shoal_protocol.journal import counted
+from shoal_service.storage.journal import JournalTables
 
 
 @dataclass(frozen=True)
@@ -36,15 +36,15 @@ def by_phase(db: Connection, what: str, table: sqlalchemy.Table) -> dict[str, An
     }
 
 
-def ledger_in_words(db: Connection, tables: LedgerTables) -> dict[str, str]:
-    """Describe a ledger's head.
+def journal_in_words(db: Connection, tables: JournalTables) -> dict[str, str]:
+    """Describe a journal's head.
 
     Raises:
         LedgerBroken
     """
-    head = tables.hold(db, lock=False)
-    last = f"; the digest of the last one is {head.digest}" if head.number else ""
-    return {"Ledger": counted(head.number) + last}
+    head = tables.newest(db)
+    last = f"; the hash of the last one is {head.hash}" if head.number else ""
+    return {"Journal": counted(head.number) + last}
 
 
 def in_words(moment: datetime) -> str:

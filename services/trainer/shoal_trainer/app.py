@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Annotated, Any, Final
 
@@ -59,7 +60,7 @@ from shoal_service.replies import (
     shown,
     taken,
 )
-from shoal_service.view import by_phase, ledger_in_words
+from shoal_service.view import by_phase, journal_in_words
 from shoal_service.waiting import WaitSeconds
 from shoal_studies.posterior_report import PosteriorReport
 from shoal_studies.study_request import JobCheck, JobsQuery, StudyRequest
@@ -75,8 +76,9 @@ from shoal_trainer.jobs import (
     JobFinished,
 )
 from shoal_trainer.joining import Joining
+from shoal_trainer.releases import REPORT
 from shoal_trainer.resources import Resources
-from shoal_trainer.schema import certificates, jobs, ledger, reports, rounds, withdrawals
+from shoal_trainer.schema import certificates, jobs, journal, rounds, withdrawals
 from shoal_trainer.schema import crowds as crowd_tables
 from shoal_trainer.store import JobRecord
 
@@ -129,7 +131,7 @@ def _shown(record: JobRecord, approvals: Approvals) -> dict[str, Any]:
 
 def _look(db: Connection) -> dict[str, Any]:
     return {
-        **ledger_in_words(db, ledger),
+        **journal_in_words(db, journal),
         **by_phase(db, "Jobs", jobs),
         **by_phase(db, "Rounds", rounds),
         **by_phase(db, "Crowd jobs", crowd_tables.jobs),
@@ -143,6 +145,8 @@ def create_app(
     crowds: Crowds,
     dictionaries: Dictionaries,
     declarations: Declarations,
+    *,
+    ready: Callable[[], Awaitable[None]],
 ) -> FastAPI:
     """Return the trainer's ASGI application; its answers name no client."""
     changes, run, book = resources.changes, resources.storage.run, resources.book
@@ -151,7 +155,7 @@ def create_app(
         "Shoal trainer",
         busy=joining.is_busy,
         look=partial(run, _look),
-        ready=resources.ready,
+        ready=ready,
         body_limit_bytes_by_ending={
             "/dictionary": LIMIT_BYTES,
             "/joins": JOINS_LIMIT_BYTES,
@@ -411,7 +415,7 @@ def create_app(
         async def report() -> bytes | None:
             if job in resources.opened:  # it runs
                 return None
-            found = await run(store.find_document, reports, job)
+            found = await run(journal.find, REPORT, job)
             if found is None:
                 await without_document(job)
             return found
@@ -459,11 +463,11 @@ def create_app(
         **answers(having("entries", "next", "withdrawn"), 401),
     )
     async def show_ledger(after: After = 0, count: Count = 1000) -> Response:
-        """List the rounds ever announced and what they cost, from entry `after` on.
+        """List the rounds ever charged or given back and what they cost, but the first `after`.
 
         `cumulative_epsilon` is at the present policy's delta, of the client of the entry's
-        population who has spent most. `next` is the last one's number, null if there was no more
-        than that. `withdrawn` are all jobs that their analysts withdrew.
+        population who has spent most. `next` is what to ask `after` next, null if there was no
+        more than that. `withdrawn` are all jobs that their analysts withdrew.
         """
         lines = await run(resources.ledger.page, after=after, count=count)
         delta = book.current.manifest.policy.delta

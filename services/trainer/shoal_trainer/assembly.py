@@ -12,16 +12,18 @@ from typing import Final, Literal, Unpack
 import nacl.utils
 import structlog
 from pydantic import Field
-from sqlalchemy import ColumnElement, Connection, Table, select, update
+from sqlalchemy import Connection, Table, select, update
 
 from shoal_kit.startup import StartupRefused
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.phases import JobPhase
 from shoal_protocol.wire.service_errors import StorageUnavailable
 from shoal_service import service
+from shoal_service.journal_routes import journal_routes
+from shoal_service.keepers import Keepers
 from shoal_service.keeping import Keeper, keeping_routes
 from shoal_service.running import ServiceSettings
-from shoal_service.storage.retention import Chosen, Deleting, Deletions, Jobs, Retention
+from shoal_service.storage.retention import MOST_ROWS, Chosen, Deleting, Deletions, Jobs, Retention
 from shoal_service.storage.shared_manifests import SharedManifests
 from shoal_trainer import schema
 from shoal_trainer.app import create_app
@@ -36,19 +38,20 @@ from shoal_trainer.declarations import Declarations
 from shoal_trainer.dictionaries import Dictionaries
 from shoal_trainer.joining import Joining
 from shoal_trainer.peers import ANSWER_SECONDS, Peers
+from shoal_trainer.releases import REPORT
 from shoal_trainer.resources import Resources
 from shoal_trainer.running import Runner
 from shoal_trainer.schema import (
     certificates,
     jobs,
+    journal,
     memberships,
     partial_sums,
-    reports,
     rounds,
     totals,
     withdrawals,
 )
-from shoal_trainer.store import last_certified, newest_of
+from shoal_trainer.store import newest_of
 
 log = structlog.get_logger()
 
@@ -158,25 +161,17 @@ def _of_jobs(table: Table) -> Chosen:
     return lambda chosen: table.c.job.in_(chosen)
 
 
-def _is_replaced() -> ColumnElement[bool]:
-    """Return SQL for certificates that the ledger is not checked by."""
-    return certificates.c.job.is_distinct_from(last_certified())
-
-
 def _due(db: Connection, before: datetime, most: int) -> Sequence[str]:
     """Return jobs that ended so long ago, those whose deletion was begun first.
 
-    One waits for its certificate, however long it takes. One whose certificate was the newest when
-    all else was deleted is due again once there is a newer one.
+    One waits for its certificate, however long it takes.
     """
     columns = jobs.c
     certified = select(certificates.c.job)
-    uncertified = select(reports.c.job).where(reports.c.job.not_in(certified))
+    uncertified = (columns.phase == JobPhase.FINISHED.value) & columns.id.not_in(certified)
     over = (columns.ends_by < before.timestamp()) & columns.phase.not_in(_OPEN)
-    is_due = columns.erased | (over & columns.id.not_in(uncertified))
-    replaced = select(certificates.c.job).where(_is_replaced())
-    has_some = ~columns.emptied | columns.id.in_(replaced)
-    query = select(columns.id).where(has_some, is_due)
+    is_due = columns.erased | (over & ~uncertified)
+    query = select(columns.id).where(~columns.emptied, is_due)
     return db.execute(query.order_by(columns.erased.desc(), columns.id).limit(most)).scalars().all()
 
 
@@ -189,11 +184,15 @@ def _note(db: Connection, chosen: Jobs) -> None:
     db.execute(update(jobs).where(jobs.c.id.in_(chosen)).values(emptied=True))
 
 
+def _forget_reports(db: Connection, chosen: Jobs) -> bool:
+    return journal.forget(db, REPORT, chosen, most=MOST_ROWS)
+
+
 DELETIONS: Final = Deletions(
     (
         # before its certificate: a result without one would be certified again
-        Deleting(reports, _of_jobs(reports)),
-        Deleting(certificates, lambda chosen: certificates.c.job.in_(chosen) & _is_replaced()),
+        _forget_reports,
+        Deleting(certificates, _of_jobs(certificates)),
         Deleting(totals, _of_jobs(totals)),
         Deleting(
             partial_sums,
@@ -207,7 +206,7 @@ DELETIONS: Final = Deletions(
     begin=_begin,
     note=_note,
 )
-"""Requests, rounds and the ledger stay, and the newest certificate, by which it is checked."""
+"""Requests, rounds and the journal stay."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,12 +265,15 @@ def assemble(
     peers = Peers(resources.peers, resources.book)
     _ = resources.ends  # shown from the start
     with resources.starting():
+        keeper = Keeper(resources, schema.kept, newest_of)
+        accepted = given.get("accept_loss")
+        keepers = Keepers(resources, resources.journal, keeper, accept=accepted)
         dictionaries = Dictionaries(resources)
         if resources.book.published is not None:
             dictionaries.follow(resources.book.published)
         declarations = Declarations(resources)
         joining = Joining(resources, dictionaries, declarations, peers)
-        runner = Runner(resources, peers, long_polls=long_polls)
+        runner = Runner(resources, peers, keepers, long_polls=long_polls)
         crowds, url = resources, given["database_url"]
         if url is not None and resources.storage.is_shared:
             # a connection of their own: neither rounds nor crowds wait for each other's
@@ -282,9 +284,12 @@ def assemble(
             crowds = replace(resources, storage=storage, manifests=manifests)
         serving = assemble_crowds(crowds, random_bytes, draws_at_once=draws_at_once)
     serving.resources.vitals.watch_open_rounds(runner.oldest_open)  # of the one that is served
-    certifier = Certifier(resources, peers)
-    app = create_app(joining, certifier, resources, serving, dictionaries, declarations)
-    app.include_router(keeping_routes(Keeper(resources, schema.kept, newest_of)))
+    certifier = Certifier(resources, peers, keepers)
+    app = create_app(
+        joining, certifier, resources, serving, dictionaries, declarations, ready=keepers.ready
+    )
+    app.include_router(journal_routes(resources.journal))
+    app.include_router(keeping_routes(keeper))
     retention = Retention(resources, DELETIONS)
     return Service(app, resources, joining, runner, certifier, serving, retention)
 

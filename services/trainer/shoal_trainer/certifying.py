@@ -26,11 +26,13 @@ from shoal_protocol.certificates.release_certificate import (
     spanned,
 )
 from shoal_protocol.jobs.totals import JobEnd, JobTotal, check_total, nodes_of
+from shoal_protocol.journal import Link
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Signed, decode, sign
-from shoal_protocol.wire.errors import ProtocolError
+from shoal_protocol.wire.errors import NotReady, ProtocolError
 from shoal_protocol.wire.service_errors import ChangedReport
+from shoal_service.keepers import Keepers
 from shoal_service.work import Work
 from shoal_studies.posterior_report import PosteriorReport
 from shoal_studies.study_request import StudyRequest
@@ -38,7 +40,7 @@ from shoal_trainer import releases, store
 from shoal_trainer.peers import Peers
 from shoal_trainer.releases import Filed, parted
 from shoal_trainer.resources import Resources
-from shoal_trainer.schema import reports, rounds, totals
+from shoal_trainer.schema import journal, rounds, totals
 
 log = structlog.get_logger()
 
@@ -53,6 +55,7 @@ class Unsigned:
 
     request: Signed[StudyRequest]
     report: str
+    entry: Link  # of the report in the journal
     versions: Sequence[Consortium]  # that its rounds spanned, oldest first
     missing: list[str]
 
@@ -60,10 +63,10 @@ class Unsigned:
 class Certifier:
     """Certifies finished jobs; each job waits only for its own nodes."""
 
-    def __init__(self, resources: Resources, peers: Peers) -> None:
-        """Go on from what the storage holds."""
+    def __init__(self, resources: Resources, peers: Peers, keepers: Keepers) -> None:
+        """Go on from the storage; `keepers` acknowledge a report before nodes hear of it."""
         self._resources = resources
-        self._peers = peers
+        self._peers, self._keepers = peers, keepers
         self._work = Work(
             resources.clock, partial(Pace, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
         )
@@ -99,15 +102,20 @@ class Certifier:
         asked, spec = decode(request, StudyRequest), decode(last, RoundSpec).body
         versions = spanned(asked.body.manifest, spec.manifest, self._resources.book.get)
         missing = [each for each in nodes_of(versions) if each not in signers]
-        return Unsigned(asked, decode(report, PosteriorReport).digest, versions, missing)
+        filed = decode(report, PosteriorReport)
+        return Unsigned(asked, filed.digest, filed.body.entry, versions, missing)
 
     async def _attempt(self, job: str) -> None:
         """Keep the totals that nodes sign now and that hold, and certify a job if none is missing.
 
         Raises:
-            Unavailable: totals are missing.
+            Unavailable: totals are missing, or too few keepers acknowledge the report.
         """
         unsigned = await self._standing(job)
+        try:
+            await self._keepers.acknowledged(unsigned.entry)
+        except NotReady as error:
+            raise Unavailable(str(error)) from error
         answers = await asyncio.gather(*(self._ask(unsigned, node) for node in unsigned.missing))
         heard = [
             total
@@ -199,5 +207,5 @@ def _find_standing(db: Connection, job: str) -> tuple[bytes, bytes, bytes, froze
     newest = select(rounds.c.spec).where(rounds.c.job == job).order_by(rounds.c.number.desc())
     last = db.execute(newest.limit(1)).scalar_one()
     signed = db.execute(select(totals.c.node).where(totals.c.job == job))
-    report = store.find_document(db, reports, job) or b""
+    report = journal.find(db, releases.REPORT, job) or b""
     return store.find_job(db, job).request, report, last, frozenset(signed.scalars())

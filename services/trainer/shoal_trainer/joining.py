@@ -92,15 +92,18 @@ class Joining:
 
     def _restore(self, db: Connection) -> None:
         own = self._resources
-        own.ledger.verify(db)
+        over = set[str]()
         for job in store.find_jobs(db):
             if job.phase is JobPhase.JOINING:
                 self._keep_members(job.study, memberships.joined_slots(db, job.job))
             elif job.phase is JobPhase.RUNNING:
                 own.reserve(job.job, job.clients, job.study.privacy.cost)
             else:
-                for clients, cost in store.kept_charges(db, job.job):
-                    own.committed.add(clients, cost)
+                over.add(job.job)
+        for charged in own.ledger.follow(db):
+            if charged.spec.job in over:
+                charged.apply_to(own.committed)
+        own.ledger.charges.check_rounds(db)
 
     async def is_busy(self) -> bool:
         """Tell whether a job has not ended, or has no certificate yet."""
@@ -349,7 +352,7 @@ class Joining:
         async with self._admission:
             record = await own.storage.run(store.find_job, job)
             await self._members_of(record)  # so that what they reserved is known, and freed
-            spent = await own.storage.run(store.withdraw_job, signed, at=own.clock())
+            spent = await own.journal.run(store.withdraw_job, signed)
             if spent is None:
                 return False
             own.end_job(job, "withdrawn", request.privacy.cost, spent)
@@ -409,8 +412,8 @@ class Joining:
             reason = (
                 f"{len(population)} clients joined, {request.minimum_population} are needed: {why}"
             )
-            event, now = JobEvent.POPULATION_TOO_SMALL, own.clock()
-            spent = await own.storage.run(store.fail_job, job, event, reason, at=now)
+            event = JobEvent.POPULATION_TOO_SMALL
+            spent = await own.journal.run(store.fail_job, job, event, reason)
             own.end_job(job, "failed", allowed, spent, reason=event.value)
         else:
             await own.storage.run(

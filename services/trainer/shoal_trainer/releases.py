@@ -4,8 +4,9 @@ Both are made once, of what is on file, so that everybody gets the same bytes. T
 follows once every Compute node has signed what it charged of the job.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from pyroaring import BitMap
 from sqlalchemy import Connection, select
@@ -17,24 +18,26 @@ from shoal_protocol.certificates.release_certificate import (
     pack,
 )
 from shoal_protocol.jobs.totals import JobTotal
-from shoal_protocol.privacy.ledger import LedgerEntry
+from shoal_protocol.journal import UNPLACED
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.phases import JobEvent, Phase
+from shoal_service.storage.journal import JournalWriter
 from shoal_studies.posterior_report import PosteriorReport
 from shoal_studies.registry import Posterior
 from shoal_studies.study_request import StudyRequest
 from shoal_trainer import schema
-from shoal_trainer.schema import totals
+from shoal_trainer.schema import journal, totals
 from shoal_trainer.store import (
     Charges,
     filed_rounds,
-    find_document,
     find_job,
     kept_charges,
     move_job,
 )
+
+REPORT: Final = PosteriorReport.model_fields["kind"].default
 
 
 def read_round(
@@ -42,7 +45,6 @@ def read_round(
     phase: str,
     outcome: bytes | None,
     partial_sums: Sequence[bytes],
-    charge: LedgerEntry,
 ) -> CertifiedRound | LostRound:
     """Return a round that has ended as a certificate holds it; the documents are in wire form.
 
@@ -52,18 +54,17 @@ def read_round(
     signed = decode(spec, RoundSpec)
     if phase == Phase.ABANDONED:
         word = None if outcome is None else decode(outcome, Abandonment)
-        return LostRound(spec=signed, abandonment=word, charge=charge)
+        return LostRound(spec=signed, abandonment=word)
     result = decode(outcome or b"", Result)
     sums = {each.body.node: each for each in (decode(s, PartialSum) for s in partial_sums)}
     return CertifiedRound(
         spec=signed,
         result=result,
         partial_sums=tuple(sums[each.node] for each in result.body.partial_sums),
-        charge=charge,
     )
 
 
-FiledRounds = Sequence[tuple[bytes, str, bytes | None, Sequence[bytes], LedgerEntry]]
+FiledRounds = Sequence[tuple[bytes, str, bytes | None, Sequence[bytes]]]
 """The arguments of `read_round` for each round of a job, in order."""
 
 
@@ -91,25 +92,35 @@ def conclude(
 ) -> PosteriorReport:
     """Return the report of a job with these rounds and this posterior.
 
-    `population` are the clients who joined. The same arguments give the same report.
+    `population` are the clients who joined. The same arguments give the same report, whose place in
+    the journal is left open.
     """
     released, lost = parted(ended)
-    return PosteriorReport.of(request, released, lost, population=population, posterior=posterior)
+    return PosteriorReport.of(
+        request, released, lost, population=population, posterior=posterior, entry=UNPLACED
+    )
 
 
-def finish_job(db: Connection, report: Signed[PosteriorReport]) -> Charges:
-    """Store a job's report, and end the job with it; return what its rounds were charged."""
-    move_job(db, report.body.job, JobEvent.POSTERIOR_READY)
-    row = {"job": report.body.job, "document": report.encode()}
-    db.execute(schema.reports.insert().values(row))
-    return kept_charges(db, report.body.job)
+def finish_job(
+    writer: JournalWriter,
+    report: PosteriorReport,
+    signing: Callable[[PosteriorReport], Signed[PosteriorReport]],
+) -> Charges:
+    """Keep a job's report, signed, and end the job with it; return what its rounds were charged."""
+    move_job(writer.db, report.job, JobEvent.POSTERIOR_READY)
+    attest = lambda entry: signing(report.model_copy(update={"entry": entry}))  # noqa: E731
+    writer.append(REPORT, report.job, attest)
+    return kept_charges(writer.db, report.job)
 
 
 def uncertified_jobs(db: Connection) -> Sequence[str]:
     """Return the jobs that are finished and have no certificate."""
     certified = select(schema.certificates.c.job)
-    job = schema.reports.c.job
-    return db.execute(select(job).where(job.not_in(certified)).order_by(job)).scalars().all()
+    entries = journal.entries.c
+    query = select(entries.subject).where(
+        entries.kind == REPORT, entries.body.is_not(None), entries.subject.not_in(certified)
+    )
+    return db.execute(query.order_by(entries.subject)).scalars().all()
 
 
 def ended_rounds(db: Connection, job: str) -> FiledRounds:
@@ -119,7 +130,6 @@ def ended_rounds(db: Connection, job: str) -> FiledRounds:
         (
             *(row.spec, row.phase, row.outcome),
             db.execute(select(sums.document).where(sums.round == row.id)).scalars().all(),
-            schema.ledger.charge_of(db, row.id),
         )
         for row in filed_rounds(db, job)
     ]
@@ -128,7 +138,7 @@ def ended_rounds(db: Connection, job: str) -> FiledRounds:
 def find_finished(db: Connection, job: str) -> Filed:
     """Return all that is on file of a finished job; it may be large."""
     signed = db.execute(select(totals.c.document).where(totals.c.job == job)).scalars().all()
-    report = find_document(db, schema.reports, job) or b""
+    report = journal.find(db, REPORT, job) or b""
     return Filed(find_job(db, job).clients, ended_rounds(db, job), report, signed)
 
 

@@ -11,11 +11,15 @@ from pyroaring import BitMap
 
 from shoal_protocol.jobs.charges_asked import check_age
 from shoal_protocol.jobs.membership import HolderQuery
+from shoal_protocol.keeping import Loss
 from shoal_protocol.privacy.accounting import Balances, Cost
 from shoal_protocol.wire.documents import Role
 from shoal_service import service
+from shoal_service.storage.journal import Journal
+from shoal_studies.posterior_report import PosteriorReport
 from shoal_studies.study_request import JobsQuery
-from shoal_trainer.store import Charges, Ledger
+from shoal_trainer import schema
+from shoal_trainer.store import Charges, ListedLedger
 
 log = structlog.get_logger()
 QueryT = TypeVar("QueryT", bound=HolderQuery | JobsQuery)
@@ -90,6 +94,15 @@ class Resources(service.Resources):
         return Counter(name, what, ["end"], registry=self.registry)
 
     @cached_property
-    def ledger(self) -> Ledger:
+    def journal(self) -> Journal:
+        """Return the journal, checked.
+
+        Raises:
+            LedgerBroken: it is not whole.
+        """
+        return Journal(schema.journal, self.storage, PosteriorReport, Loss)
+
+    @cached_property
+    def ledger(self) -> ListedLedger:
         """Return the ledger, not read yet."""
-        return Ledger(self.name)
+        return ListedLedger()

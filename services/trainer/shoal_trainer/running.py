@@ -28,9 +28,10 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.roster import Roster
 from shoal_protocol.wire.documents import Signed, decode
-from shoal_protocol.wire.errors import ProtocolError, WrongPhase
+from shoal_protocol.wire.errors import LedgerBroken, NotReady, ProtocolError, WrongPhase
 from shoal_protocol.wire.phases import FINISHED, JobEvent, JobPhase, Phase
 from shoal_protocol.wire.service_errors import StorageUnavailable
+from shoal_service.keepers import Keepers
 from shoal_service.work import Work
 from shoal_studies.catalogue.variational import Variational
 from shoal_studies.contract import Learner, RequestedRound
@@ -172,9 +173,11 @@ class Runner:
     step asks once.
     """
 
-    def __init__(self, resources: Resources, peers: Peers, *, long_polls: bool) -> None:
-        """Go on from what the storage holds."""
-        self._resources = resources
+    def __init__(
+        self, resources: Resources, peers: Peers, keepers: Keepers, *, long_polls: bool
+    ) -> None:
+        """Go on from what the storage holds; `keepers` tell if this trainer was set back."""
+        self._resources, self._keepers = resources, keepers
         self._peers, self._long_polls = peers, long_polls
         self._jobs: dict[str, RunningJob] = {}
         self._work = Work(resources.clock)
@@ -188,6 +191,13 @@ class Runner:
         Raises:
             StorageUnavailable
         """
+        if self._keepers.is_due() and (asking := self._work.begin("keepers", self._keepers.ask)):
+            await asyncio.wait([asking], timeout=PATIENCE_SECONDS)
+        try:
+            await self._keepers.check()
+        except LedgerBroken:
+            log.warning("the trainer was set back: its jobs stand still")
+            return
         self._jobs = {job.job: self._jobs[job.job] for job in running if job.job in self._jobs}
         begun = [self._work.begin(f"job {job.job}", self._carry_on, job) for job in running]
         tasks = [task for task in begun if task is not None]
@@ -202,9 +212,7 @@ class Runner:
         if own.clock() <= record.ends_by + own.patience:
             return
         with suppress(WrongPhase):  # it has just ended
-            spent = await own.storage.run(
-                store.fail_job, record.job, JobEvent.TIME_OVER, reason, at=own.clock()
-            )
+            spent = await own.journal.run(store.fail_job, record.job, JobEvent.TIME_OVER, reason)
             own.end_job(record.job, "failed", record.study.privacy.cost, spent, reason="time_over")
 
     async def oldest_open(self) -> datetime | None:
@@ -230,6 +238,8 @@ class Runner:
             log.warning("storage unavailable: the job waits", job=record.job)
         except WrongPhase:
             log.info("the job has ended meanwhile", job=record.job)
+        except NotReady as error:
+            log.warning("the job waits", job=record.job, reason=str(error))
         except ModelNotUsable as error:  # it was when the job was taken, and may be again
             log.error("the job waits for its model", job=record.job, reason=str(error))
         except Exception as error:  # noqa: BLE001 -- logged; the job is tried again at the next step
@@ -328,7 +338,7 @@ class Runner:
                 reason = f"round {job.lost + 1} to be lost: {reason}"
             certain = None if failure.code in _MAY_HAVE_RELEASED else lost
             return await self._fail(job, failure.code, reason, certain)
-        await own.storage.run(store.lose_round, lost, at=own.clock())
+        await own.journal.run(store.lose_round, lost)
         own.opened.pop(job.id, None)
         job.lose(round_)
         log.info("round lost", job=job.id, round=round_.spec.digest, reason=failure.code)
@@ -391,7 +401,7 @@ class Runner:
             now=now,
         )
         signed = own.sign(spec)
-        await own.storage.run(store.add_round, signed, own.ledger, at=own.clock())
+        await own.journal.run(store.add_round, signed, own.ledger)
         job.begin(signed)
         log.info("round begins", job=job.id, round=spec.digest, number=spec.number)
         return True
@@ -401,11 +411,13 @@ class Runner:
 
         Raises:
             ValueError: these rounds make no report.
+            NotReady: too few keepers of the journal answered since the start.
         """
         own = self._resources
+        await self._keepers.check_begun()
         ended = await own.storage.run(ended_rounds, job.id)
         report = await asyncio.to_thread(conclude, job.request, ended, job.population, posterior)
-        spent = await own.storage.run(finish_job, own.sign(report))
+        spent = await own.journal.run(finish_job, report, own.sign)
         own.end_job(job.id, "finished", job.request.privacy.cost, spent)
         return False
 
@@ -421,13 +433,8 @@ class Runner:
         What rounds cost that clients were told of stays charged.
         """
         own = self._resources
-        spent = await own.storage.run(
-            store.fail_job,
-            job.id,
-            JobEvent.ROUND_ABANDONED,
-            reason,
-            at=own.clock(),
-            lost=lost,
+        spent = await own.journal.run(
+            store.fail_job, job.id, JobEvent.ROUND_ABANDONED, reason, lost=lost
         )
         # the reason's text may be in a peer's words
         own.end_job(job.id, "failed", job.request.privacy.cost, spent, reason=code)

@@ -18,8 +18,9 @@ from sqlalchemy import (
 )
 
 from shoal_service.keeping import kept_table
+from shoal_service.storage.charges import Charges
 from shoal_service.storage.database import Bytes, only_changes, only_grows
-from shoal_service.storage.ledger import LedgerTables
+from shoal_service.storage.journal import JournalTables
 from shoal_service.storage.shared_manifests import manifest_table
 
 
@@ -167,15 +168,10 @@ partial_sums = Table(
     Column("document", Bytes, nullable=False),
 )
 
-# what each round may cost each client of its population; given back if it never began
-ledger = LedgerTables(metadata)
-
-reports = Table(
-    "reports",
-    metadata,
-    _job(primary_key=True),
-    Column("document", Bytes, nullable=False),
-)
+# the report of each finished job, and what each round may cost each client of its population;
+# given back if it never began
+journal = JournalTables(metadata, forgets=True)
+charges = Charges(journal, rounds)
 
 # what each Compute node of a finished job signed that it charged
 totals = Table(

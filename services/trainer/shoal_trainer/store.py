@@ -9,112 +9,50 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from pyroaring import BitMap
-from sqlalchemy import ColumnElement, Connection, Row, ScalarSelect, Table, func, select
+from sqlalchemy import ColumnElement, Connection, Row, Table, func, select
 
-from shoal_protocol.certificates.release_certificate import read_certificate
 from shoal_protocol.jobs.job_state import RoundState
 from shoal_protocol.jobs.membership import JobWithdrawal
 from shoal_protocol.privacy.accounting import Cost
-from shoal_protocol.privacy.ledger import LedgerEntry
-from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result, RoundFailure
+from shoal_protocol.rounds.attestations import CHARGE, Abandonment, PartialSum, Result, RoundFailure
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.encoding import decode_clients, format_time
 from shoal_protocol.wire.errors import UnknownJob, WrongPhase
 from shoal_protocol.wire.phases import JOB, JobEvent, JobPhase, Phase, after
 from shoal_service.keeping import newest
+from shoal_service.storage.charges import Charged, Ledger, Line
 from shoal_service.storage.database import insert_new
-from shoal_service.storage.ledger import (
-    FiledRound,
-    LedgerFollower,
-    Line,
-    check_rounds,
-    see_one_state,
-)
+from shoal_service.storage.journal import JournalWriter
 from shoal_studies.study_request import StudyRequest
 from shoal_trainer import schema
-from shoal_trainer.schema import certificates, ledger, rounds
+from shoal_trainer.schema import charges
 
 _MOST_COMPARED: Final = 4  # statements, which may be megabytes each, to find the newest among them
 
 
-class Ledger:
-    """Charges rounds to their clients in one unbroken chain, and sums up each client's charges."""
+class ListedLedger(Ledger):
+    """Sums up each client's charges, and lists what was charged."""
 
-    def __init__(self, name: str) -> None:
-        """Follow the ledger of the trainer `name` from its first entry."""
-        self._name = name
-        self._follower = LedgerFollower(ledger, name)
+    def __init__(self) -> None:
+        """Begin before the first charge."""
+        super().__init__(charges)
         self._lines: list[Line] = []
 
-    def verify(self, db: Connection) -> None:
-        """Read the whole ledger, and compare it with the stored rounds and certificates.
-
-        `db` has not begun to read.
-
-        Raises:
-            LedgerBroken: it is incomplete, or does not match these rounds.
-        """
-        see_one_state(db)
-        self._follower, self._lines = LedgerFollower(ledger, self._name), []
-        self.follow(db, lock=False)
-        entries = [line.entry for line in self._lines]
-        check_rounds(entries, _filed(db), _anchors(db), ledger=self._name)
-
-    def follow(self, db: Connection, *, lock: bool = True) -> None:
-        """Verify the entries that are new here; `lock` is as in `LedgerFollower.follow`.
-
-        Raises:
-            LedgerBroken: they do not follow from those before, or some are gone.
-        """
-        for entry, population in self._follower.follow(db, lock=lock):
-            self._lines.append(Line(entry, self._follower.balances.largest(population)))
+    def follow(self, db: Connection) -> Iterator[Charged]:
+        """Note each new charge, too."""
+        for charged in super().follow(db):
+            self._lines.append(charged.shown(self.balances.largest(charged.spec.clients())))
+            yield charged
 
     def page(self, db: Connection, *, after: int, count: int) -> list[Line]:
-        """Return up to `count` entries that follow entry `after`, once all are verified.
+        """Return up to `count` charges and returns that follow the first `after`.
 
         Raises:
             LedgerBroken
         """
-        self.follow(db)
-        return self._lines[after : after + count]  # they are numbered from 1, without gaps
-
-    def charge(self, db: Connection, spec: RoundSpec, *, at: datetime) -> None:
-        """Charge a round to its population.
-
-        Raises:
-            LedgerBroken
-        """
-        self.follow(db)
-        self._follower.charge(db, spec, at=at)
-
-
-def _filed(db: Connection) -> Iterator[FiledRound]:
-    for round_id, phase in db.execute(select(rounds.c.id, rounds.c.phase)).all():
-        encoded = select(rounds.c.spec).where(rounds.c.id == round_id)  # may be megabytes
-        spec = decode(db.execute(encoded).scalar_one(), RoundSpec).body
-        yield FiledRound(spec, phase == Phase.ABANDONED)
-
-
-def last_certified() -> ScalarSelect[str]:
-    """Return SQL for the job, of those that have a certificate, that was charged last.
-
-    The ledger is checked by that certificate at each start.
-    """
-    columns = ledger.entries.c
-    certified = columns.job.in_(select(certificates.c.job))
-    newest = select(columns.job).where(certified).order_by(columns.number.desc())
-    return newest.limit(1).scalar_subquery()
-
-
-def _anchors(db: Connection) -> list[LedgerEntry]:
-    """Return the entries in the certificate that the ledger is checked by, if there is one."""
-    query = select(certificates.c.document).where(certificates.c.job == last_certified())
-    return [
-        round_.charge
-        for document in db.execute(query).scalars()
-        for round_ in read_certificate(document).rounds
-    ]
+        self.catch_up(db)
+        return self._lines[after : after + count]
 
 
 Charges = Sequence[tuple[BitMap, Cost]]
@@ -217,12 +155,11 @@ class FailedRound(NamedTuple):
 
 
 def fail_job(
-    db: Connection,
+    writer: JournalWriter,
     job: str,
     event: JobEvent,
     reason: str,
     *,
-    at: datetime,
     lost: FailedRound | None = None,
 ) -> Charges:
     """End a job without a posterior, and with it a round that released nothing.
@@ -233,13 +170,13 @@ def fail_job(
         WrongPhase: it has ended.
         LedgerBroken
     """
-    move_job(db, job, event, reason=reason)
+    move_job(writer.db, job, event, reason=reason)
     if lost is not None:
-        lose_round(db, lost, at=at)
-    return kept_charges(db, job)
+        lose_round(writer, lost)
+    return kept_charges(writer.db, job)
 
 
-def lose_round(db: Connection, lost: FailedRound, *, at: datetime) -> None:
+def lose_round(writer: JournalWriter, lost: FailedRound) -> None:
     """End a round that released nothing; its job goes on.
 
     One that clients were never told of is given back: none of them can have answered it.
@@ -252,26 +189,20 @@ def lose_round(db: Connection, lost: FailedRound, *, at: datetime) -> None:
         "failure": None if lost.failure is None else lost.failure.model_dump_json(),
     }
     unfinished = {Phase.ANNOUNCED, Phase.COLLECTING}
-    before = _move_round(db, lost.round, unfinished, Phase.ABANDONED, **values)
+    before = _move_round(writer.db, lost.round, unfinished, Phase.ABANDONED, **values)
     if before is Phase.ANNOUNCED:
-        schema.ledger.give_back(db, lost.round, at=at)
+        charges.give_back(writer, lost.round)
 
 
-def add_round(
-    db: Connection,
-    signed: Signed[RoundSpec],
-    ledger: Ledger,
-    *,
-    at: datetime,
-) -> None:
+def add_round(writer: JournalWriter, signed: Signed[RoundSpec], ledger: Ledger) -> None:
     """Store a round to be announced, and its charge.
 
     Raises:
         WrongPhase: the job has ended.
         LedgerBroken
     """
-    _check_running(db, signed.body.job)
-    db.execute(
+    _check_running(writer.db, signed.body.job)
+    writer.db.execute(
         schema.rounds.insert().values(
             id=signed.digest,
             job=signed.body.job,
@@ -282,7 +213,9 @@ def add_round(
             phase=Phase.ANNOUNCED.value,
         )
     )
-    ledger.charge(db, signed.body, at=at)
+    writer.lock()
+    ledger.catch_up(writer.db)
+    ledger.charge(writer, signed.body)
 
 
 def open_round(db: Connection, round_id: str) -> None:
@@ -410,18 +343,21 @@ def _swap(
 
 
 def kept_charges(db: Connection, job: str) -> Charges:
-    """Return the clients and costs that a job's rounds charged, except returned charges."""
-    ledger = schema.ledger.entries.c
-    returned = select(ledger.round).where(ledger.job == job, ledger.kind == "return")
-    kept = (ledger.job == job) & (ledger.kind == "charge") & ledger.round.not_in(returned)
-    query = select(ledger.population, ledger.mu, ledger.epsilon).where(kept)
-    return [
-        (BitMap.deserialize(population), Cost.stated(mu, epsilon))
-        for population, mu, epsilon in db.execute(query)
-    ]
+    """Return the clients and costs that a job's rounds charged, except returned charges.
+
+    Raises:
+        LedgerBroken
+    """
+    kept = dict[str, tuple[BitMap, Cost]]()
+    for each in charges.of_job(db, job):
+        if each.kind == CHARGE:
+            kept[each.spec.digest] = (each.spec.clients(), each.spec.cost)
+        else:
+            del kept[each.spec.digest]
+    return [*kept.values()]
 
 
-def withdraw_job(db: Connection, signed: Signed[JobWithdrawal], *, at: datetime) -> Charges | None:
+def withdraw_job(writer: JournalWriter, signed: Signed[JobWithdrawal]) -> Charges | None:
     """End a job as its analyst signed; return what stays charged. None: it is withdrawn already.
 
     A round that no client was told of is given back. Any other one goes on at the services, and
@@ -431,7 +367,7 @@ def withdraw_job(db: Connection, signed: Signed[JobWithdrawal], *, at: datetime)
         WrongPhase: the job has ended otherwise.
         LedgerBroken
     """
-    job = signed.body.job
+    db, job = writer.db, signed.body.job
     phase = find_job(db, job).phase
     if phase is JobPhase.WITHDRAWN:  # its withdrawal may be kept no longer
         return None
@@ -442,7 +378,7 @@ def withdraw_job(db: Connection, signed: Signed[JobWithdrawal], *, at: datetime)
     columns = schema.rounds.c
     untold = (columns.job == job) & (columns.phase == Phase.ANNOUNCED.value)
     for round_id in db.execute(select(columns.id).where(untold)).scalars().all():
-        lose_round(db, FailedRound(round_id), at=at)
+        lose_round(writer, FailedRound(round_id))
     return kept_charges(db, job)
 
 

@@ -13,9 +13,11 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     Connection,
+    Index,
     Integer,
     MetaData,
     Row,
+    Select,
     String,
     Table,
     UniqueConstraint,
@@ -70,10 +72,11 @@ class JournalTables:
             Column("kind", String(32), nullable=False),
             Column("subject", String(200), nullable=False),
             Column("salt", String(32)),  # NULL once the statement is forgotten, as its body
-            Column("body", Bytes),  # the signed document
+            Column("body", Bytes),  # the signed document, or what an unsigned entry says
             Column("content", String(64), nullable=False),  # the hash of the statement
             Column("hash", String(64), nullable=False),  # of place and content
             UniqueConstraint("kind", "subject"),
+            Index("journal_by_kind", "kind", "number"),
         )
         self.head = Table(
             "journal_head",
@@ -85,7 +88,8 @@ class JournalTables:
         )
         # built once: building a statement takes longer than SQLite takes to carry it out
         head, here = self.head.c, self.entries.c
-        self._locked = select(head.epoch, head.number, head.hash).with_for_update()
+        self._newest = select(head.epoch, head.number, head.hash)
+        self._locked = self._newest.with_for_update()
         self._hash_at = select(here.hash).where(here.number == bindparam("at"))
         self._on_file = select(here.body).where(
             here.kind == bindparam("of_kind"), here.subject == bindparam("about")
@@ -98,7 +102,7 @@ class JournalTables:
             *(each for each in here if each is not here.body), body
         )
         self.new = self.entries.insert()
-        self.newest = update(self.head).values(number=bindparam("last"), hash=bindparam("newest"))
+        self.moved = update(self.head).values(number=bindparam("last"), hash=bindparam("newest"))
         (only_changes if forgets else only_grows)(self.entries)
         only_changes(self.head)
         event.listen(self.head, "after_create", _begin)
@@ -109,7 +113,18 @@ class JournalTables:
         Raises:
             LedgerBroken: the head row is missing.
         """
-        row = db.execute(self._locked).one_or_none()
+        return self._head(db, self._locked)
+
+    def newest(self, db: Connection) -> Head:
+        """Return the last entry, which others may append to at any time.
+
+        Raises:
+            LedgerBroken: the head row is missing.
+        """
+        return self._head(db, self._newest)[1]
+
+    def _head(self, db: Connection, query: Select[Any]) -> tuple[str, Head]:
+        row = db.execute(query).one_or_none()
         if row is None:
             raise LedgerBroken("the journal's head is gone")
         return row.epoch, Head(row.number, row.hash)
@@ -147,7 +162,7 @@ class JournalTables:
         size, found = 0, list[Shown]()
         query = self._page if checked else self._public_page
         for row in db.execute(query, {"after": after, "most": count}):
-            shown = _read(row)
+            shown = read_entry(row)
             size += 0 if shown.statement is None else len(row.body)
             if found and size > LARGEST_PAGE_BYTES:
                 break
@@ -177,20 +192,16 @@ class JournalTables:
             LedgerBroken: it is not whole.
         """
         chain = Chain(*kinds)
-        self._follow(db, chain)
-        _, head = self.lock(db)
-        self._follow(db, chain)
-        if chain.head != head:
-            raise LedgerBroken("the journal does not end where it did: entries were removed")
-        return head
-
-    def _follow(self, db: Connection, chain: Chain) -> None:
-        while page := self.page(db, chain.head.number, _READ_AT_ONCE, checked=True):
+        while chain.head != self.newest(db):
+            page = self.page(db, chain.head.number, _READ_AT_ONCE, checked=True)
+            if not page:
+                raise LedgerBroken("the journal does not end where it did: entries were removed")
             for shown in page:
                 try:
                     chain.follow(shown)
                 except ProtocolError as error:
                     raise LedgerBroken(f"the journal is broken: {error}") from error
+        return chain.head
 
 
 def _begin(head: Table, connection: Connection, **_: object) -> None:
@@ -199,7 +210,7 @@ def _begin(head: Table, connection: Connection, **_: object) -> None:
     connection.execute(head.insert().values(**row))
 
 
-def _read(row: Row[Any]) -> Shown:
+def read_entry(row: Row[Any]) -> Shown:
     """Build an entry from all columns of its row, so that any that was changed shows.
 
     Raises:
@@ -280,19 +291,35 @@ class JournalWriter:
         self.lock()
         if self.tables.knows(self.db, kind, subject):
             return None
-        link = Link(epoch=str(self._epoch), number=self.head.number + 1, previous=self.head.hash)
-        signed = attest(link)
+        signed = attest(link := self._next())
         if (signed.body.slot, signed.body.subject, signed.body.entry) != (kind, subject, link):
             raise ValueError("the statement is of another kind, subject or place")
-        salt, body = secrets.token_hex(16), signed.encode()
+        self._add(link, kind, subject, signed.encode())
+        return signed
+
+    def note(self, kind: str, subject: str, body: bytes) -> None:
+        """Append what nobody signs; every later statement is signed over a place behind it.
+
+        There must be none of this kind about this subject.
+
+        Raises:
+            LedgerBroken: as `lock`.
+        """
+        self.lock()
+        self._add(self._next(), kind, subject, body)
+
+    def _next(self) -> Link:
+        return Link(epoch=str(self._epoch), number=self.head.number + 1, previous=self.head.hash)
+
+    def _add(self, link: Link, kind: str, subject: str, body: bytes) -> None:
+        salt = secrets.token_hex(16)
         content = content_hash(salt, kind, subject, body)
         newest = entry_hash(link, content)
         row = {"kind": kind, "subject": subject, "salt": salt, "body": body}
         row |= {"content": content, "hash": newest}
         self.db.execute(self.tables.new, link.model_dump() | row)
-        self.db.execute(self.tables.newest, {"last": link.number, "newest": newest})
+        self.db.execute(self.tables.moved, {"last": link.number, "newest": newest})
         self.head = Head(link.number, newest)
-        return signed
 
 
 class Journal:

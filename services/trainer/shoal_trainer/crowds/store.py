@@ -18,7 +18,7 @@ from shoal_protocol.crowds.draws import (
 )
 from shoal_protocol.crowds.tasks import first_weights
 from shoal_protocol.jobs.membership import JobWithdrawal
-from shoal_protocol.privacy.ledger import GENESIS
+from shoal_protocol.journal import GENESIS
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import UnknownJob
 from shoal_protocol.wire.phases import CrowdPhase
