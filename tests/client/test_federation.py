@@ -30,7 +30,7 @@ from shoal_studies.posterior_report import (
 )
 from shoal_studies.study_request import StudyRequest
 from tests.world.around_holder import PRIVACY, TASK, World, problem
-from tests.world.examples import signing_key
+from tests.world.examples import LINK, signing_key
 
 ASKED: dict[str, Any] = {
     "epsilon": 1.0,
@@ -100,6 +100,7 @@ class ReportingTrainer:
             "sharing": ADDITIVE,
             "compute_nodes": (3,),
             "partial_sums": (3,),
+            "entry": LINK,
             "privacy": PrivacySpent(
                 epsilon=1.0,
                 delta=1e-6,

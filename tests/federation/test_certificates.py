@@ -50,7 +50,7 @@ async def test_a_job_leaves_a_certificate_that_holds_by_the_manifest_alone(
     (certified,) = certificate.rounds
     assert certified.spec.digest == round_id
     assert certified.result.body.model_dump(mode="json") == result
-    assert [entry.ledger for entry in certified.ledger_entries] == ["trainer", *federation.nodes]
+    assert [each.body.node for each in certified.partial_sums] == [*federation.nodes]
     assert certificate.report.digest == (await federation.report(job)).digest
 
 

@@ -30,9 +30,9 @@ async def test_every_service_has_a_console_that_shows_a_job_s_end(
     async with Federation(trust, tmp_path, operator=OPERATOR) as federation:
         await federation.learn()
         for name, expected in {
-            "trainer": ("Jobs by phase Phase Jobs finished 1", "Ledger 1 entry"),
+            "trainer": ("Jobs by phase Phase Jobs finished 1", "Journal 2 entries"),
             "aggregator": ("Rounds by phase Phase Rounds published 1",),
-            federation.nodes[0]: ("Rounds published 1", "Ledger 1 entry"),
+            federation.nodes[0]: ("Rounds published 1", "Journal 5 entries"),
         }.items():
             transport = httpx.ASGITransport(federation.app(name))
             async with httpx.AsyncClient(transport=transport, base_url="https://it") as client:

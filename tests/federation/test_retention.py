@@ -81,7 +81,8 @@ async def test_a_jobs_documents_go_when_the_days_are_over_and_not_before(
     trainer, node = await kept(federation, "trainer"), await kept(federation, "compute-0")
     gone = ("certificates", "totals", "partial_sums", "memberships")
     assert all(before["trainer"][each] > 0 and trainer[each] == 0 for each in gone)
-    stays = ("jobs", "rounds", "journal")
+    stays = ("jobs", "rounds")
+    assert trainer["journal"] == before["trainer"]["journal"] - 1  # bodies; the report's is gone
     assert {each: trainer[each] for each in stays} == {
         each: before["trainer"][each] for each in stays
     }

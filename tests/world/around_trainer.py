@@ -15,6 +15,7 @@ import numpy as np
 
 from shoal_protocol.jobs.membership import Join
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
+from shoal_protocol.keeping import HEADS_PATH, HeadsAsked, JournalHead, KeptHeads
 from shoal_protocol.rounds.attestations import (
     Abandonment,
     AbandonmentReason,
@@ -93,6 +94,7 @@ class Federation:
         self.consortium = CONSORTIUM
         self.rounds: dict[str, dict[str, RoundSpec]] = {name: {} for name in SERVICES}
         self.requests: dict[str, list[bytes]] = {name: [] for name in SERVICES}
+        self.kept_heads: dict[str, Signed[JournalHead]] = {}
         self.decided = True
         self.abandoned = False
         self.tamper: Change = lambda result: result
@@ -101,12 +103,13 @@ class Federation:
         self.signer = "aggregator"
 
     def freeze(self, name: str, until: asyncio.Event) -> asyncio.Event:
-        """Have a service answer nothing before then; return what is set once it is asked."""
+        """Have a service answer only as a keeper before then; return what is set once it is asked."""
         asked = asyncio.Event()
 
         async def wait(request: httpx.Request) -> None:
-            asked.set()
-            await until.wait()
+            if request.url.path != HEADS_PATH:
+                asked.set()
+                await until.wait()
 
         self.wire.scripts[name] = wait
         return asked
@@ -120,6 +123,8 @@ class Federation:
                 is_new = signed.digest not in self.rounds[name]
                 self.rounds[name][signed.digest] = signed.body
                 return httpx.Response(201 if is_new else 200, request=request)
+            case "POST", ["journal", "heads"]:
+                return httpx.Response(200, content=self.heads(name, request.content))
             case "POST", ["jobs"] if name != "aggregator":
                 self.requests[name].append(request.content)
                 return httpx.Response(200, json={}, request=request)
@@ -136,6 +141,15 @@ class Federation:
         return httpx.Response(
             404, json={"type": "urn:shoal:problem:unknown-round"}, request=request
         )
+
+    def heads(self, name: str, content: bytes) -> bytes:
+        """Take the trainer's newest head, and return what a service keeps."""
+        asked, kept = HeadsAsked.decode(content), self.kept_heads
+        if asked.advance is not None:
+            kept[name] = asked.advance.head
+        heads = (kept[name],) if name in kept else ()
+        body = KeptHeads(keeper=name, nonce=asked.nonce, is_new=False, heads=heads)
+        return examples.named(name, body).encode()
 
     def total(self, name: str, content: bytes) -> bytes:
         """Return what a node signs of the rounds that it accepted of a job that is over."""
