@@ -10,8 +10,10 @@ import pytest
 from shoal_command_groups import journal as command
 from shoal_consortium import consortium_files, journal_reading
 from shoal_kit.peers.exchange import Reply, Unavailable
-from shoal_protocol.journal import Link, Shown
+from shoal_protocol.certificates.release_certificate import ReleaseCertificate
+from shoal_protocol.journal import Link, Shown, content_hash
 from shoal_protocol.keeping import EntryPlace, Loss
+from shoal_protocol.rounds.attestations import CHARGE, charge_body
 from shoal_protocol.trust.manifest import Consortium, Manifest, ServiceParty
 from shoal_protocol.wire.documents import Signed
 from tests.command.running import refused, shoal, words
@@ -297,7 +299,7 @@ def test_jobs_with_totals_and_no_certificate_are_listed(
 ) -> None:
     certificate = ONE_ROUND.make()
     certified = total(NOW, certificate.job, report=certificate.report.digest)
-    show(of_all(certified, ONE, TWO, SECOND_SIGNED))
+    show(charging(certificate, certified, ONE, TWO, SECOND_SIGNED))
     problems = {
         "a" * 64: {"type": "urn:shoal:problem:unknown-job", "detail": "the job is not known"},
         "b" * 64: {"type": "urn:shoal:problem:changed-report", "detail": "compute-1 signed"},
@@ -312,8 +314,33 @@ def test_jobs_with_totals_and_no_certificate_are_listed(
     assert f"Job {'b' * 64} has totals and no certificate: changed-report: compute-1 signed" in said
     assert certificate.job not in said
     assert f"Version 2 of the manifest, digest {SECOND.digest}, is signed by" in said
-    show(of_all(certified))
+    show(charging(certificate, certified))
     assert "1 jobs have totals and a certificate." in words(shoal("journal", "watch", consortium))
+
+
+def charging(certificate: ReleaseCertificate, *made: Made) -> Journals:
+    """Return journals that begin with the charge of a certificate's only round."""
+    [only] = certificate.rounds
+    found: Journals = {}
+    for each in (signed.body for signed in only.partial_sums):
+        charge = each.charge
+        content = content_hash(charge.salt, CHARGE, each.round, charge_body(charge.job_rounds))
+        found[each.node] = journal(each.node, content, *made, epoch=charge.entry.epoch)
+    return found
+
+
+def test_a_certificate_whose_charges_a_journal_lacks_is_found(
+    consortium: Path, show: Any, certify: Any
+) -> None:
+    certificate = ONE_ROUND.make()
+    certify({certificate.job: Reply(200, certificate.encode())})
+    certified = total(NOW, certificate.job, report=certificate.report.digest)
+    honest = charging(certificate, certified)
+    show(honest | {NODES[1]: journal(NODES[1], None, certified)})
+    result = shoal("journal", "watch", consortium, status=7)
+    assert f"the journal of {NODES[1]} lacks its charge of a round of job" in result.stderr
+    for node in (NODES[0], NODES[2]):
+        assert f"the journal of {node} lacks" not in result.stderr
 
 
 def test_a_certificate_with_another_report_than_the_totals_is_found(

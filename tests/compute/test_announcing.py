@@ -10,7 +10,6 @@ import pytest
 
 from shoal_compute import announcing
 from shoal_kit import manifest_book
-from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.privacy.mechanisms import gaussian_mu
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed, sign
@@ -149,7 +148,7 @@ def breaking_off(*, after_commit: bool) -> Callable[..., Awaitable[Any]]:
         nonlocal broken
         if broken:
             raise StorageUnavailable
-        if len(arguments) == 2 and isinstance(arguments[1], Cap):
+        if transaction.__name__ == announcing.Announcements._add.__name__:
             broken = True
             if after_commit:
                 await whole(storage, transaction, *arguments)

@@ -14,6 +14,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from shoal_compute.schema import charges
+from shoal_kit.database_file import ACCEPT, RESTORE
 from shoal_protocol.keeping import HEADS_PATH, HeadsAsked, KeptHeads
 from shoal_protocol.wire.documents import decode
 from tests.world.audit import audit
@@ -36,7 +37,7 @@ async def restart(federation: Federation) -> str | None:
             await federation.step()
             federation.clock.move(6.0)
     words = " ".join(each["event"] for each in said if each["log_level"] == "error")
-    found = re.search("restore the database.*SHOAL_ACCEPT_LOSS=([0-9a-f]{16})", words)
+    found = re.search(f"{RESTORE}.*{ACCEPT}=([0-9a-f]{{16}})", words)
     return found and found[1]
 
 

@@ -323,9 +323,10 @@ def envelopes(client: int) -> list[bytes]:
 
 
 def charge(spec: RoundSpec, node: str, **place: Any) -> Charge:
-    """Return an entry by which a node charges a round."""
+    """Return an entry by which a node charges a round: the first of its journal, and so on."""
+    before = PLACE.previous if spec.number else GENESIS
     return Charge(
-        entry=PLACE.model_copy(update={"number": 1 + spec.number} | place),
+        entry=PLACE.model_copy(update={"number": 1 + spec.number, "previous": before} | place),
         salt=random_bytes(f"salt of {node}")(16).hex(),
         job_rounds=spec.number + 1,
     )

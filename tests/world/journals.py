@@ -33,13 +33,14 @@ def version(before: Parties, later: Manifest) -> Made:
     return lambda node, entry: ManifestStatement.of(before, later, node=node, entry=entry)
 
 
-def journal(node: str, *made: Made | None, epoch: str = EPOCH) -> list[Shown]:
-    """Return a node's journal, in which None is a statement that nobody may read."""
+def journal(node: str, *made: Made | str | None, epoch: str = EPOCH) -> list[Shown]:
+    """Return a node's journal; what nobody may read is its content's hash, or None for any."""
     head, entries = EMPTY, []
     for number, each in enumerate(made, 1):
         link = Link(epoch=epoch, number=number, previous=head.hash)
-        shown = Shown(**link.model_dump(), content="c" * 64)
-        if each is not None:
+        content = each if isinstance(each, str) else "c" * 64
+        shown = Shown(**link.model_dump(), content=content)
+        if callable(each):
             document = examples.named(node, each(node, link)).to_json()
             kind, subject = document["body"]["kind"], each(node, link).subject
             statement = ShownStatement(salt=SALT, kind=kind, subject=subject, document=document)

@@ -44,7 +44,7 @@ class ForgedCertificate(Attack):
 
     name = "forged-certificate"
     liar = "the trainer, or whoever hands a certificate on"
-    tries = "a total, price, size, round or ledger entry changed or left out, signed again by all"
+    tries = "a total, price, size, round or charge changed or left out, signed again by all"
     stopped_by = "refused-certificate: what all others signed, and it must all fit; canonical"
 
     async def run(self, target: Target) -> AsyncIterator[Finding]:
@@ -102,9 +102,6 @@ class ForgedCertificate(Attack):
                     noise=first(body)["spec"]["body"]["noise"]
                     | {"scale": first(body)["spec"]["body"]["noise"]["scale"] / 2},
                 )
-            ),
-            "a cheaper entry of the trainer's ledger": changed(
-                lambda body: first(body)["charge"].update(mu=first(body)["charge"]["mu"] / 2)
             ),
             "a request that the trainer signed in the analyst's name": changed(
                 lambda body: body["request"].update(
