@@ -148,7 +148,7 @@ def breaking_off(*, after_commit: bool) -> Callable[..., Awaitable[Any]]:
         nonlocal broken
         if broken:
             raise StorageUnavailable
-        if transaction.__name__ == announcing.Announcements._add.__name__:
+        if transaction.__qualname__ == announcing.Announcements._add.__qualname__:
             broken = True
             if after_commit:
                 await whole(storage, transaction, *arguments)

@@ -90,7 +90,7 @@ async def test_every_round_that_bounds_came_from_is_on_everybodys_ledger(
 ) -> None:
     rounds = {each.spec.digest for each in await rounds_of(learned)}
     entries = (await learned.ask("trainer", "/v1/ledger")).json()["entries"]
-    assert {each["round"] for each in entries} == rounds
+    assert {each["round"] for each in entries if each["mu"] > 0} == rounds
     for site in SITES:
         said = [each.statement for each in await learned.holder(site).chain()]
         assert {each.subject for each in said if each and each.kind == "answer"} == rounds
@@ -98,4 +98,4 @@ async def test_every_round_that_bounds_came_from_is_on_everybodys_ledger(
         answer = await learned.ask("aggregator", f"/v1/rounds/{round_id}/partial-sums")
         sums = [from_json(each, PartialSum).body for each in answer.json()["documents"]]
         assert {each.node for each in sums} == set(learned.nodes)
-        assert all(each.charge.round == round_id and each.charge.mu > 0 for each in sums)
+        assert all(each.round == round_id and each.charge.job_rounds > 0 for each in sums)

@@ -53,7 +53,7 @@ MAY_SIGN = {
     "posterior_report": {"trainer"},
     "job_end": {"trainer"},
     "manifest_statement": {"compute-0", "compute-1", "compute-2"},
-    "loss": {"compute-0", "compute-1", "compute-2"},
+    "loss": {"compute-0", "compute-1", "compute-2", "aggregator", "trainer"},
     "journal_head": {"compute-0", "compute-1", "compute-2", "aggregator", "trainer"},
     "kept_heads": {"compute-0", "compute-1", "compute-2", "aggregator", "trainer"},
     "job_total": {"compute-0", "compute-1", "compute-2"},

@@ -73,11 +73,18 @@ class Trust:
         return people(COLUMNS, np.column_stack([age, pressure]))
 
     def party_of(self, url: httpx.URL) -> str:
-        """Return the name of the service at a URL."""
+        """Return the name of the service at a URL.
+
+        Raises:
+            httpx.ConnectError: nobody is there.
+        """
         address = f"{url.scheme}://{url.netloc.decode()}"
         manifest = self.consortium.manifest
         services = (*manifest.compute_nodes, manifest.aggregator, manifest.trainer)
-        return next(party.name for party in services if party.url == address)
+        for party in services:
+            if party.url == address:
+                return party.name
+        raise httpx.ConnectError("nobody is there")
 
 
 def make_trust(
