@@ -22,6 +22,7 @@ from shoal_consortium.processes import Federation, Process
 from shoal_kit.manifest_chain import open_chain
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.certificates.release_certificate import read_certificate
+from shoal_protocol.wire.encoding import decode_clients
 from shoal_protocol.wire.phases import JobPhase
 from tests.command.running import shoal
 from tests.end_to_end.holding import logged
@@ -173,8 +174,9 @@ def test_all_kinds_of_parties_come_and_go_while_jobs_run(tmp_path: Path) -> None
         ("compute-0", "compute-2", "compute-3"),
     }
     paid = Counter[str]()
-    for entry in [entry for each in chains for entry in each["entries"]]:
-        paid[entry["round"]] += entry["clients"]
+    for said in [entry["statement"] for each in chains for entry in each["entries"]]:
+        if said["kind"] == "answer":
+            paid[said["subject"]] += len(decode_clients(said["document"]["slots"]))
     assert set(paid.values()) == {BATCH}, "a client paid twice for a round, or not at all"
     for each in ledgers:
         assert each["spent"]["epsilon"]["most"] <= CAP

@@ -103,7 +103,7 @@ class Federation:
         self.signer = "aggregator"
 
     def freeze(self, name: str, until: asyncio.Event) -> asyncio.Event:
-        """Have a service answer only as a keeper before then; return what is set when it is asked"""
+        """Have a service answer only as a keeper before then; return what is set then."""
         asked = asyncio.Event()
 
         async def wait(request: httpx.Request) -> None:
