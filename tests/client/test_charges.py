@@ -74,7 +74,7 @@ def asked(world: World) -> set[str]:
     return {each.path for each in world.wire.log}
 
 
-async def test_a_restored_machine_supersedes_the_lost_one_which_stops_for_good(
+async def test_R3_a_restored_machine_supersedes_the_lost_one_which_stops_for_good(
     world: World,
 ) -> None:
     lost = world.holder("lost")
@@ -288,7 +288,7 @@ def test_a_round_that_was_claimed_for_another_job_before_it_came_leaves_a_state_
     state.close()
 
 
-async def test_a_directory_that_was_set_back_answers_no_round_of_what_it_joined(
+async def test_R3_a_directory_that_was_set_back_answers_no_round_of_what_it_joined(
     world: World,
 ) -> None:
     job = world.submit()

@@ -51,7 +51,7 @@ def reopen(path: Path) -> State:
     return State(path, authority=AUTHORITY)
 
 
-def test_what_was_done_is_one_unbroken_chain(path: Path) -> None:
+def test_R3_what_was_done_is_one_unbroken_chain(path: Path) -> None:
     state = reopen(path)
     entries = journal.entries(state.file, after=0, count=9)
     assert journal.checked(entries) == state.file.head()
@@ -114,7 +114,7 @@ def test_any_change_of_any_row_is_found_at_the_start(path: Path, name: str, numb
 
 
 @pytest.mark.parametrize("kept", [0, 3])
-def test_entries_removed_from_the_end_are_found_by_the_mark_and_by_the_answers(
+def test_R4_entries_removed_from_the_end_are_found_by_the_mark_and_by_the_answers(
     path: Path, kept: int
 ) -> None:
     tamper(path, f"DELETE FROM journal WHERE number > {kept}")

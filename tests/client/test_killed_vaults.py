@@ -138,7 +138,7 @@ def test_a_write_back_that_was_broken_off_leaves_what_starts(tmp_path: Path) -> 
             assert running.rows() == 4
 
 
-def test_the_token_of_a_lost_mark_is_of_one_database_only(tmp_path: Path) -> None:
+def test_R4_the_token_of_a_lost_mark_is_of_one_database_only(tmp_path: Path) -> None:
     homes = tmp_path / "one", tmp_path / "other"
     for home in homes:  # they differ in the names that were drawn for them alone
         home.mkdir()

@@ -143,7 +143,7 @@ async def lossy(federation: Federation) -> tuple[str, str]:
     return job, lost
 
 
-async def test_a_lost_round_is_paid_for_and_the_certificate_says_so(
+async def test_R5_a_lost_round_is_paid_for_and_the_certificate_says_so(
     federation: Federation, trust: Trust
 ) -> None:
     job, lost = await lossy(federation)

@@ -45,7 +45,7 @@ class Forgetful(Federation):
 
 
 @pytest.mark.parametrize("is_lost", [True, False], ids=["lost", "set back"])
-async def test_a_site_that_forgot_what_it_spent_takes_part_in_nothing_until_it_is_restored(
+async def test_R3_a_site_that_forgot_what_it_spent_takes_part_in_nothing_until_it_is_restored(
     trust: Trust, tmp_path: Path, is_lost: bool
 ) -> None:
     async with Forgetful(trust, tmp_path / "parties") as federation:

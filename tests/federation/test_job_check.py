@@ -121,7 +121,7 @@ async def test_a_job_that_owners_rules_leave_too_few_clients_is_refused_at_once_
     assert (await varied.after(varied.analyst.jobs())).jobs == ()
 
 
-async def test_declarations_that_are_forged_replayed_or_of_the_future_are_refused(
+async def test_R5_declarations_that_are_forged_replayed_or_of_the_future_are_refused(
     federation: Federation,
 ) -> None:
     await federation.step()

@@ -166,7 +166,7 @@ FORGERIES: dict[str, tuple[str, Callable[[Job], Signed[Approval]]]] = {
 
 
 @pytest.mark.parametrize("forgery", FORGERIES)
-def test_no_decision_is_made_by_anybody_but_an_owner_about_this_job_here(
+def test_R12_no_decision_is_made_by_anybody_but_an_owner_about_this_job_here(
     world: World, forgery: str
 ) -> None:
     code, forge = FORGERIES[forgery]
@@ -185,7 +185,7 @@ def test_an_approval_is_worth_nothing_for_a_job_that_looks_the_same(world: World
         assert not waits(courier, first) and waits(courier, second)
 
 
-def test_a_refusal_of_one_owner_is_for_good(world: World) -> None:
+def test_R5_a_refusal_of_one_owner_is_for_good(world: World) -> None:
     job = world.submit()
     with opened(world, policy=ONE) as courier:
         assert waits(courier, job)

@@ -130,7 +130,7 @@ def test_what_is_asked_in_a_job_and_a_crowd_is_made_to_fail_below(whole: Played)
 
 
 @pytest.mark.parametrize("name", sorted(ASKED | WITHIN))
-async def test_a_fault_ends_nothing_changes_nothing_that_leaves_and_only_its_owner_learns_why(
+async def test_R12_a_fault_ends_nothing_changes_nothing_that_leaves_and_only_its_owner_learns_why(
     tmp_path: Path, whole: Played, name: str
 ) -> None:
     """The courier learns of a fault before records are read that there was one, and asks again."""
@@ -157,7 +157,7 @@ def lengths(of: Played) -> list[int]:
         (Faults, "write"),
     ],
 )
-async def test_when_a_round_is_answered_does_not_show_that_something_failed(
+async def test_R12_when_a_round_is_answered_does_not_show_that_something_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
 ) -> None:
     """From where records are read, the vault answers at the moment when it would have anyway."""
@@ -201,7 +201,7 @@ def test_no_effect_of_an_answer_ends_the_vault_by_failing(tmp_path: Path, column
         assert b"enrolled" in vault.answer(frames.encode(question_about(Vault.opened)()))
 
 
-def test_nothing_leaves_as_long_as_what_was_committed_is_not_marked(
+def test_R4_nothing_leaves_as_long_as_what_was_committed_is_not_marked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a state that is older than what left would pass for the newest."""
@@ -227,7 +227,7 @@ def answered(kind: str, number: int, column: int, body: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("column", range(4))
-def test_an_answer_to_what_was_never_sent_changes_nothing(tmp_path: Path, column: int) -> None:
+def test_R12_an_answer_to_what_was_never_sent_changes_nothing(tmp_path: Path, column: int) -> None:
     vault = vault_of(CrowdWorld(tmp_path).holder())
 
     def kept() -> list[str]:
@@ -263,7 +263,7 @@ async def test_letters_for_which_one_frame_has_no_room_leave_one_after_another(
     await holder.close()
 
 
-async def test_no_letter_leaves_before_its_mark_though_the_courier_goes_on(world: World) -> None:
+async def test_R4_no_letter_leaves_before_its_mark_though_the_courier_goes_on(world: World) -> None:
     def fails(*_: object) -> None:
         raise OSError
 
@@ -288,7 +288,7 @@ async def test_no_letter_leaves_before_its_mark_though_the_courier_goes_on(world
     await holder.close()
 
 
-async def test_a_round_that_fails_once_records_were_read_is_not_answered_and_says_so(
+async def test_R12_a_round_that_fails_once_records_were_read_is_not_answered_and_says_so(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: object, **__: object) -> None:
@@ -314,7 +314,7 @@ RAISED = (LookupError, GeneratorExit, SystemExit, Panic)
 
 
 @pytest.mark.parametrize("error", RAISED, ids=range(len(RAISED)))
-async def test_records_at_which_anything_is_raised_count_for_none_and_the_round_is_answered(
+async def test_R12_records_at_which_anything_is_raised_count_for_none_and_the_round_is_answered(
     world: World, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
     def fails(*_: object) -> None:
