@@ -28,7 +28,6 @@ from shoal_protocol.keeping import (
     JournalHead,
     KeptHeads,
     keepers_of,
-    place_of,
 )
 from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.wire.documents import Signed, decode
@@ -59,7 +58,7 @@ def newest(encoded: Iterable[bytes], service: str, *kinds: type[Statement]) -> b
     """Return the one of these signed statements that the journal of a service had last."""
     statements = (decode(each, *kinds) for each in encoded)
     own = (each for each in statements if each.signer == service)
-    last = max(own, key=lambda each: place_of(each.body).order, default=None)
+    last = max(own, key=lambda each: each.body.entry.order, default=None)
     return None if last is None else last.encode()
 
 
@@ -117,7 +116,7 @@ class Keeper:
             kept is not None
             and advance.after == kept.number
             and advance.loss is None
-            and head.body.place.order > kept.place.order  # not what an accepted loss left behind
+            and head.body.order > kept.order  # not what an accepted loss left behind
         ):
             log.error(
                 "a service shows two histories of its journal; both heads are kept as evidence",
@@ -151,7 +150,7 @@ class Keeper:
         return good
 
     def _adopt(self, db: Connection, heads: Sequence[Signed[JournalHead]]) -> None:
-        in_order = sorted(heads, key=lambda each: each.body.place.order)
+        in_order = sorted(heads, key=lambda each: each.body.order)
         last = {each.signer: each for each in in_order}
         last.pop(self._own.name, None)
         columns = self._table.c
@@ -160,8 +159,8 @@ class Keeper:
             here = columns.service == name
             row = db.execute(select(columns.head).where(here).with_for_update()).one()
             # an older one may have come to this keeper meanwhile
-            kept = None if row.head is None else decode(row.head, JournalHead).body.place.order
-            if kept is None or kept < head.body.place.order:
+            kept = None if row.head is None else decode(row.head, JournalHead).body.order
+            if kept is None or kept < head.body.order:
                 db.execute(self._table.update().where(here).values(head=head.encode()))
         insert_new(db, self._table, service=self._own.name)
 
