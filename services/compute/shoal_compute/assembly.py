@@ -1,6 +1,5 @@
 """Puts a Compute node together from a party's keys, a directory and a clock."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -28,19 +27,19 @@ from shoal_service.keepers import Keepers
 from shoal_service.keeping import Keeper, keeping_routes
 from shoal_service.standing import BOX_KEY_LIFETIME
 from shoal_service.storage.journal import Journal
-from shoal_service.storage.retention import Deleting, Deletions, Retention
+from shoal_service.storage.retention import Retention, delete_some
 from shoal_service.view import by_phase, in_words, journal_in_words
 
 
-def _due(db: Connection, before: datetime, most: int) -> Sequence[str]:
-    query = select(schema.jobs.c.job).where(schema.jobs.c.ends_by < before.timestamp())
-    return db.execute(query.order_by(schema.jobs.c.job).limit(most)).scalars().all()
+def forget(db: Connection, before: datetime) -> bool:
+    """Delete requests of jobs that ended before a moment; tell whether any were due.
 
-
-DELETIONS: Final = Deletions(
-    (Deleting(schema.jobs, lambda chosen: schema.jobs.c.job.in_(chosen)),), due=_due
-)
-"""All else stays: caps, own sums and the journal's check rest on it."""
+    All else stays: caps, own sums and the journal's check rest on it.
+    """
+    due = schema.jobs.c.ends_by < before.timestamp()
+    is_due = db.execute(select(schema.jobs.c.job).where(due).limit(1)).first() is not None
+    delete_some(db, schema.jobs, due)
+    return is_due
 
 
 _MOST_ROUNDS: Final = 50
@@ -155,4 +154,4 @@ def assemble(
     )
     app.include_router(keeping_routes(keeper))
     own.vitals.watch_open_rounds(rounds.oldest_open)
-    return Service(app, own, node, adder, Retention(own, DELETIONS))
+    return Service(app, own, node, adder, Retention(own, forget))
