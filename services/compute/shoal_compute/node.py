@@ -212,9 +212,7 @@ class Node:
         if isinstance(decision, Freeze):
             await self._freeze(known)
         elif isinstance(decision, CastVote):
-            attest = partial(attesting.vote, known, decision.nodes, decision.cohort)
-            vote = await self._journal.run(store.cast, known.id, self._signing(attest))
-            known.learn(vote, Kept.FIRST)
+            await self._gossip.cast(known, decision)
         elif isinstance(decision, GiveUp):
             await self._give_up(known, decision.reason)
         elif isinstance(decision, CallOff):

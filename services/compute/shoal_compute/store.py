@@ -181,25 +181,6 @@ def cast(
     return _add_own(writer, number, VOTE, round_id, attest)
 
 
-def keep_and_cast(
-    writer: JournalWriter,
-    round_id: str,
-    signed: Sequence[SignedAttestation],
-    attest: Callable[[Link], Signed[Vote]],
-    *,
-    own: str,
-) -> tuple[list[Kept], Signed[Vote]]:
-    """Do what `keep` does, and `cast` the vote that follows once all of them count.
-
-    Raises:
-        LostRace: one of them does not, or as `cast`; nothing was stored.
-    """
-    kept = keep(writer.db, round_id, signed, own=own)
-    if set(kept) != {Kept.FIRST}:
-        raise LostRace
-    return kept, cast(writer, round_id, attest)
-
-
 def agree(
     writer: JournalWriter,
     round_id: str,
