@@ -33,7 +33,7 @@ from shoal_aggregator.store import (
     words,
 )
 from shoal_kit.web.logs import describe_exception
-from shoal_protocol.journal import Link
+from shoal_protocol.journal import UNPLACED, Link
 from shoal_protocol.rounds.attestations import (
     LONGEST_DETAIL,
     Abandonment,
@@ -44,7 +44,7 @@ from shoal_protocol.rounds.attestations import (
     RoundDocument,
 )
 from shoal_protocol.rounds.outcomes import IMPOSSIBLE, check_partial_sum, is_possible
-from shoal_protocol.rounds.round_spec import RoundSpec, check_spec
+from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.shamir import Combined
 from shoal_protocol.sharing.shares import to_ring
@@ -159,24 +159,10 @@ CONTRADICTORY: Final = (
 
 @dataclass(frozen=True)
 class Summed:
-    """A round's total, whose partial sums it is made of, and the nodes whose sums contradict it."""
+    """A round's result, whose place in the journal is left open, and whose sums contradict it."""
 
-    values: str
-    over: PartialSum  # one of those that it is made of
-    partial_sums: tuple[PartialSumReference, ...]
+    result: Result
     wrong: tuple[str, ...]
-
-    def result(self, spec: RoundSpec, entry: Link) -> Result:
-        """Return the round's result, at a place in the aggregator's journal."""
-        return Result(
-            manifest=spec.manifest,
-            entry=entry,
-            round=spec.digest,
-            cohort=self.over.cohort,
-            cohort_size=self.over.cohort_size,
-            values=self.values,
-            partial_sums=self.partial_sums,
-        )
 
 
 def add_up(spec: RoundSpec, sums: Sequence[PartialSum]) -> Summed | str:
@@ -201,16 +187,20 @@ def add_up(spec: RoundSpec, sums: Sequence[PartialSum]) -> Summed | str:
     if not is_possible(spec, total, cohort_size=largest[1]):
         return IMPOSSIBLE
     wrong = tuple(spec.compute_nodes[index] for index in sorted(combined.wrong))
-    return Summed(
+    result = Result(
+        manifest=spec.manifest,
+        entry=UNPLACED,
+        round=spec.digest,
+        cohort=largest[0],
+        cohort_size=largest[1],
         values=encode_uint64(to_ring(total)),
-        over=next(iter(by_node.values())),
         partial_sums=tuple(
             PartialSumReference(node=node, digest=by_node[node].digest)
             for node in spec.compute_nodes
             if node in by_node and node not in wrong
         ),
-        wrong=wrong,
     )
+    return Summed(result, wrong)
 
 
 def contradicts(spec: RoundSpec, used: Sequence[PartialSum], late: PartialSum) -> bool:
@@ -300,7 +290,7 @@ class Aggregator:
         signed = await self._own.read(encoded, RoundSpec)
         await self.keepers.check()
         try:
-            await self._reading.run_sized(size, self._check, signed)
+            await self._reading.run_sized(size, self._own.check_announced, signed)
         except ProtocolError:
             if await self._own.storage.run(store.knows_round, signed.digest):
                 return signed.digest, False
@@ -309,11 +299,6 @@ class Aggregator:
         self._keep(signed.body)
         self._own.wake.set()
         return signed.digest, is_new
-
-    def _check(self, signed: Signed[RoundSpec]) -> None:
-        consortium = self._own.beginning_under(signed.body.manifest)
-        consortium.verify(signed)
-        check_spec(signed.body, consortium, now=self._own.clock())
 
     async def take_partial_sum(self, round_id: str, encoded: bytes) -> bool:
         """Take a Compute node's signed partial sum; return whether it is new.
@@ -436,10 +421,10 @@ class Aggregator:
                 self._unusable[round_id] = len(stored)  # a further sum may tell which one is wrong
                 return
             return await self._abandon(spec, "sum_failed", summed, stored=len(stored))
-        used, wrong = [each.node for each in summed.partial_sums], summed.wrong
+        used, wrong = [each.node for each in summed.result.partial_sums], summed.wrong
 
         def attest(entry: Link) -> Signed[Result]:
-            return self._own.sign(summed.result(spec, entry))
+            return self._own.sign(summed.result.model_copy(update={"entry": entry}))
 
         if await self._journal.run(
             store.publish, round_id, attest, stored=len(stored), used=used, wrong=wrong

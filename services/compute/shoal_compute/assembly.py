@@ -12,7 +12,7 @@ from shoal_compute.announcing import Announcements
 from shoal_compute.app import create_app
 from shoal_compute.charges import ChargesAnswers
 from shoal_compute.gossip import Gossip
-from shoal_compute.jobs import Jobs, Totals
+from shoal_compute.jobs import Jobs, Totals, withdrawn_jobs
 from shoal_compute.manifest_signing import ManifestSigning
 from shoal_compute.node import Leadership, Node
 from shoal_compute.round_book import RoundBook
@@ -23,6 +23,7 @@ from shoal_protocol.keeping import Loss
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Vote
 from shoal_protocol.trust.succession import ManifestStatement
 from shoal_service import service
+from shoal_service.journal_routes import ledger_routes
 from shoal_service.keepers import Keepers
 from shoal_service.keeping import Keeper, keeping_routes
 from shoal_service.standing import BOX_KEY_LIFETIME
@@ -153,5 +154,6 @@ def assemble(
         look=partial(look, own, rounds),
     )
     app.include_router(keeping_routes(keeper))
+    app.include_router(ledger_routes(own, announcements.ledger, withdrawn_jobs))
     own.vitals.watch_open_rounds(rounds.oldest_open)
     return Service(app, own, node, adder, Retention(own, forget))

@@ -80,6 +80,7 @@ def add_shares(db: Connection, batch: Sequence[AcceptedShare]) -> list[Outcome]:
     for position, share in enumerate(batch):
         by_round[share.round_id].append(position)
     outcomes: list[Outcome] = [UnknownRound] * len(batch)
+    results: list[Outcome]
     for round_id, number, phase_name in _lock_rounds(db, list(by_round)):
         positions, phase = by_round[round_id], Phase(phase_name)
         offered = [batch[position] for position in positions]

@@ -105,13 +105,10 @@ class Keeper:
 
     def _take(self, db: Connection, advance: Advance) -> None:
         """Go on to a newer head along its entries; keep one without them as evidence."""
-        head, columns = advance.head, self._table.c
-        insert_new(db, self._table, service=head.signer)
-        here = columns.service == head.signer
-        row = db.execute(select(columns.head).where(here).with_for_update()).one()
-        kept = None if row.head is None else decode(row.head, JournalHead).body
+        head, kept = advance.head, self._lock(db, advance.head.signer)
+        here = self._table.update().where(self._table.c.service == head.signer)
         if advance.leads_from(kept):
-            db.execute(self._table.update().where(here).values(head=head.encode()))
+            db.execute(here.values(head=head.encode()))
         elif (
             kept is not None
             and advance.after == kept.number
@@ -122,7 +119,15 @@ class Keeper:
                 "a service shows two histories of its journal; both heads are kept as evidence",
                 party=head.signer,
             )
-            db.execute(self._table.update().where(here).values(rival=head.encode()))
+            db.execute(here.values(rival=head.encode()))
+
+    def _lock(self, db: Connection, service: str) -> JournalHead | None:
+        """Return the head of a service that is kept, if there is one, and lock its row."""
+        insert_new(db, self._table, service=service)
+        columns = self._table.c
+        query = select(columns.head).where(columns.service == service).with_for_update()
+        head = db.execute(query).scalar_one()
+        return None if head is None else decode(head, JournalHead).body
 
     def _all(self, db: Connection) -> dict[str, bytes | None]:
         columns = self._table.c
@@ -153,15 +158,11 @@ class Keeper:
         in_order = sorted(heads, key=lambda each: each.body.order)
         last = {each.signer: each for each in in_order}
         last.pop(self._own.name, None)
-        columns = self._table.c
         for name, head in sorted(last.items()):
-            insert_new(db, self._table, service=name)
-            here = columns.service == name
-            row = db.execute(select(columns.head).where(here).with_for_update()).one()
-            # an older one may have come to this keeper meanwhile
-            kept = None if row.head is None else decode(row.head, JournalHead).body.order
-            if kept is None or kept < head.body.order:
-                db.execute(self._table.update().where(here).values(head=head.encode()))
+            kept = self._lock(db, name)  # an older one may have come to this keeper meanwhile
+            if kept is None or kept.order < head.body.order:
+                here = self._table.update().where(self._table.c.service == name)
+                db.execute(here.values(head=head.encode()))
         insert_new(db, self._table, service=self._own.name)
 
     async def ask(

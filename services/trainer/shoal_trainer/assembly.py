@@ -19,7 +19,7 @@ from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.phases import JobPhase
 from shoal_protocol.wire.service_errors import StorageUnavailable
 from shoal_service import service
-from shoal_service.journal_routes import journal_routes
+from shoal_service.journal_routes import journal_routes, ledger_routes
 from shoal_service.keepers import Keepers
 from shoal_service.keeping import Keeper, keeping_routes
 from shoal_service.running import ServiceSettings
@@ -52,7 +52,7 @@ from shoal_trainer.schema import (
     totals,
     withdrawals,
 )
-from shoal_trainer.store import newest_of
+from shoal_trainer.store import list_jobs, newest_of
 
 log = structlog.get_logger()
 
@@ -276,6 +276,8 @@ def assemble(
         joining, certifier, resources, serving, dictionaries, declarations, ready=keepers.ready
     )
     app.include_router(journal_routes(resources.journal))
+    withdrawn = partial(list_jobs, phase=JobPhase.WITHDRAWN)
+    app.include_router(ledger_routes(resources, resources.ledger, withdrawn))
     app.include_router(keeping_routes(keeper))
     return Service(
         app, resources, joining, runner, certifier, serving, Retention(resources, forget)

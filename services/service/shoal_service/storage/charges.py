@@ -66,12 +66,9 @@ class Line(NamedTuple):
     fields: dict[str, Any]
     cumulative: Cost
 
-    def shown(self, delta: float | None) -> dict[str, Any]:
-        """Return the line as it is served; its epsilon is at `delta`, None where that is infinite.
-
-        Without `delta` it is infinite.
-        """
-        epsilon = math.inf if delta is None else _epsilon(self.cumulative, delta)
+    def shown(self, delta: float) -> dict[str, Any]:
+        """Return the line as it is served, with epsilon at `delta`, None where that is infinite."""
+        epsilon = _epsilon(self.cumulative, delta)
         return self.fields | {
             "cumulative_mu": self.cumulative.mu,
             "cumulative_epsilon": epsilon if math.isfinite(epsilon) else None,
@@ -193,6 +190,7 @@ class Ledger:
         self.last = EMPTY
         """The charge or return that was read last."""
         self._of_job = Counter[str]()
+        self._lines: list[Line] = []
 
     def follow(self, db: Connection) -> Iterator[Charged]:
         """Count and yield the charges that are new here.
@@ -210,7 +208,17 @@ class Ledger:
                     raise LedgerBroken(what)
             charged.apply_to(self.balances)
             self.last = charged.head
+            self._lines.append(charged.shown(self.balances.largest(charged.spec.clients())))
             yield charged
+
+    def page(self, db: Connection, *, after: int, count: int) -> list[Line]:
+        """Return up to `count` charges and returns that follow the first `after`.
+
+        Raises:
+            LedgerBroken: as `follow`.
+        """
+        self.catch_up(db)
+        return self._lines[after : after + count]
 
     def catch_up(self, db: Connection) -> None:
         """Count the charges that are new here.
