@@ -312,18 +312,12 @@ def is_published_sum() -> ColumnElement[bool]:
     return is_sum & (rounds.c.phase == Phase.PUBLISHED.value)
 
 
-def find_end(
-    db: Connection, round_id: str, standing: Standing | None = None
-) -> tuple[bytes | None, bytes | None, Sequence[bytes]]:
-    """Return a round's result or else the aggregator's abandonment, None while it is open.
+def find_end(db: Connection, round_id: str) -> tuple[Phase, bytes | None]:
+    """Return a round's phase, and the aggregator's signed word on it: a result or an abandonment.
 
-    With a `standing`, and a result, also its partial sums of that standing.
+    None while it is open, or once it is forgotten.
 
     Raises:
         UnknownRound
     """
-    found = journal.find(db, END, round_id)
-    if state_of(db, round_id).phase is Phase.ABANDONED:
-        return None, found, ()
-    sums = () if standing is None or found is None else find_partial_sums(db, round_id, standing)
-    return found, None, sums
+    return state_of(db, round_id).phase, journal.find(db, END, round_id)
