@@ -63,7 +63,7 @@ async def look(own: service.Resources, rounds: RoundBook) -> dict[str, Any]:
                 "Phase": each.phase.value,
                 "Opened": in_words(each.spec.body.opened_at),
                 "Asked here": f"{len(each.intake.asked_here):,}",
-                "Held": f"{rounds.held(each):,}",
+                "Held": f"{len(each.held):,}",
             }
             for each in reversed(live)
         ],

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 from pyroaring import BitMap
-from sqlalchemy import Connection, bindparam, func, select, update
+from sqlalchemy import Connection, bindparam, select, update
 
 from shoal_compute import machines
 from shoal_compute.bulks import (
@@ -213,14 +213,6 @@ def held_answers(db: Connection, number: int) -> StoredAnswers:
     all_holders = np.concatenate(holders)
     order = np.argsort(all_holders)
     return StoredAnswers(BitMap(all_holders), np.concatenate(tags)[order].tobytes())
-
-
-def count_held(db: Connection, number: int) -> int:
-    """Return how many data holders' shares are stored in the round with this number."""
-    each = select(func.count()).select_from(shares).where(shares.c.round == number)
-    together = select(func.coalesce(func.sum(func.length(bulks.c.holders)), 0))
-    together = together.where(bulks.c.round == number)
-    return int(db.execute(each).scalar_one()) + int(db.execute(together).scalar_one()) // 4
 
 
 def places_of(db: Connection, round_id: str, holders: BitMap, dimension: int) -> list[Place]:

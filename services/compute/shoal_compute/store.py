@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Row, bindparam, func, select, update
 from sqlalchemy.sql.dml import ReturningUpdate
 
 from shoal_compute.schema import charges, journal, received, rounds
-from shoal_compute.shares import erase_payloads, held_answers
+from shoal_compute.shares import held_answers
 from shoal_protocol.journal import Link
 from shoal_protocol.rounds.attestations import (
     END,
@@ -199,16 +199,13 @@ def agree(
     return _add_own(writer, number, END, round_id, partial(attest, charge))
 
 
-def publish(db: Connection, round_id: str, most: int) -> bool:
-    """Note that the aggregator has the partial sum, and erase up to `most` payloads of shares.
-
-    Tell whether none is left.
+def publish(db: Connection, round_id: str) -> None:
+    """Note that the aggregator has the partial sum: the payloads of shares may be erased.
 
     Raises:
         LostRace: the round is not agreed.
     """
     _move(db, round_id, Phase.AGREED, Event.SUM_PUBLISHED, reported=True)
-    return erase_payloads(db, round_id, most) is None
 
 
 def give_up(

@@ -104,10 +104,15 @@ class Retention:
         return before - timedelta(seconds=longest)
 
 
-def delete_some(db: Connection, table: Table, chosen: ColumnElement[bool]) -> bool:
-    """Delete up to `MOST_ROWS` of the chosen rows of a table; tell whether there may be more."""
-    key = tuple(table.primary_key)
-    found = [tuple(row) for row in db.execute(select(*key).where(chosen).limit(MOST_ROWS))]
+def delete_some(
+    db: Connection, table: Table, chosen: ColumnElement[bool], most: int | None = None
+) -> bool:
+    """Delete up to `most` of the chosen rows of a table; tell whether there may be more.
+
+    Without `most` they are `MOST_ROWS`.
+    """
+    key, most = tuple(table.primary_key), most or MOST_ROWS
+    found = [tuple(row) for row in db.execute(select(*key).where(chosen).limit(most))]
     if found:
         db.execute(delete(table).where(tuple_(*key).in_(found)))
-    return len(found) == MOST_ROWS
+    return len(found) == most
