@@ -76,8 +76,7 @@ class Statement(BoundDocument):
     @property
     def slot(self) -> str:
         """Return the journal's kind of it: its own, or one that it shares with what excludes it."""
-        kind: str = getattr(self, "kind")  # noqa: B009 -- of its own class
-        return kind
+        return str(getattr(self, "kind"))  # noqa: B009 -- of its own class
 
     @property
     def subject(self) -> str:
