@@ -179,7 +179,7 @@ async def test_a_released_round_that_is_told_as_lost_lowers_no_price(
     assert (await federation.finish(job))["phase"] == "finished"
     told = (await certified(federation, trust, job)).certificate
     *shown, hidden = told.rounds
-    lost = (LostRound(spec=hidden.spec, abandonment=None, charge=hidden.charge),)
+    lost = (LostRound(spec=hidden.spec, abandonment=None),)
     lie = told.model_copy(update={"rounds": tuple(shown), "lost_rounds": lost})
     report = PosteriorReport.of(
         told.request.body,
@@ -187,6 +187,7 @@ async def test_a_released_round_that_is_told_as_lost_lowers_no_price(
         lost,
         population=decode_clients(told.population),
         posterior=told.report.body.posterior,
+        entry=told.report.body.entry,
     )
     changes = {"rounds": lie.rounds, "lost_rounds": lost, "report": dict(report)}
     honest, stated = bought(told), bought(lie)
