@@ -45,8 +45,8 @@ from shoal_protocol.wire.errors import MalformedDocument
 app = typer.Typer(no_args_is_help=True, help="Show what was spent of the privacy budget.")
 
 
-class TrainerLine(pydantic.BaseModel):
-    """A charge or a return in the trainer's journal, and what its clients had spent by then."""
+class ServiceLine(pydantic.BaseModel):
+    """A charge or a return in a service's journal, and what its clients had spent by then."""
 
     number: Place
     hash: Digest
@@ -62,10 +62,10 @@ class TrainerLine(pydantic.BaseModel):
     delta: Delta
 
 
-class TrainerPage(pydantic.BaseModel):
-    """A part of what the trainer charged."""
+class ServicePage(pydantic.BaseModel):
+    """A part of what a service charged."""
 
-    entries: list[TrainerLine]
+    entries: list[ServiceLine]
     next: Count | None
     withdrawn: list[str]
 
@@ -74,18 +74,18 @@ _MOST: Final = 2_000  # entries in one answer: the agent has other work than to 
 
 
 @app.command()
-def trainer(
+def service(
     party: PartyDirectory,
     data: ServiceData,
     as_json: AsJson = False,
 ) -> None:
-    """Show every round that your own trainer charged, or gave back because it never began.
+    """Show every round that your own trainer or Compute node charged, or gave back.
 
     Jobs that their analysts withdrew are named below: what they charged stays. The epsilon so far
     is that of the client of the round's population who has spent most. Numbers and hashes are those
-    of the trainer's journal, which it checks when it starts.
+    of the service's journal, which it checks when it starts.
     """
-    pages = list(own_service(party, data).pages(TrainerPage, "/v1/ledger"))
+    pages = list(own_service(party, data).pages(ServicePage, "/v1/ledger"))
     lines, withdrawn = [line for page in pages for line in page.entries], pages[-1].withdrawn
     entries = [
         {
@@ -183,7 +183,7 @@ def verify(
     say(_unbroken(head))
 
 
-def _cells(line: TrainerLine) -> dict[str, Any]:
+def _cells(line: ServiceLine) -> dict[str, Any]:
     return {
         "": line.number,
         **{name: getattr(line, name) for name in ("kind", "job", "round", "clients")},

@@ -46,17 +46,22 @@ def counted(entries: int) -> str:
     return f"{entries:,} entry" if entries == 1 else f"{entries:,} entries"
 
 
-class Link(Model):
-    """The place of a statement in its signer's journal."""
+class EntryPlace(Model):
+    """The place of an entry in its journal."""
 
     epoch: Epoch
     number: Place
-    previous: Digest  # hash of the entry before it
 
     @property
-    def place(self) -> tuple[tuple[int, str], int]:
-        """Return what the entries of one journal are ordered by: their epochs, then numbers."""
+    def order(self) -> tuple[tuple[int, str], int]:
+        """Return what places in one journal are ordered by: their epochs, then their numbers."""
         return epoch_order(self.epoch), self.number
+
+
+class Link(EntryPlace):
+    """The place of a statement in its signer's journal, and what it follows."""
+
+    previous: Digest  # hash of the entry before it
 
 
 UNPLACED: Final = Link(epoch="0-" + "0" * 32, number=1, previous=GENESIS)
@@ -71,8 +76,7 @@ class Statement(BoundDocument):
     @property
     def slot(self) -> str:
         """Return the journal's kind of it: its own, or one that it shares with what excludes it."""
-        kind: str = getattr(self, "kind")  # noqa: B009 -- of its own class
-        return kind
+        return str(getattr(self, "kind"))  # noqa: B009 -- of its own class
 
     @property
     def subject(self) -> str:

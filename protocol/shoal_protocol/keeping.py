@@ -11,7 +11,16 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self
 import pydantic
 from pydantic import Field
 
-from shoal_protocol.journal import EMPTY, Epoch, Head, Link, Statement, entry_hash, epoch_order
+from shoal_protocol.journal import (
+    EMPTY,
+    EntryPlace,
+    Epoch,
+    Head,
+    Link,
+    Statement,
+    entry_hash,
+    epoch_order,
+)
 from shoal_protocol.trust.manifest import Manifest, ServiceParty
 from shoal_protocol.wire.documents import (
     Document,
@@ -55,32 +64,13 @@ def is_majority(count: int, manifest: Manifest, name: str) -> bool:
     return 2 * count > len(keepers_of(manifest, name))
 
 
-class EntryPlace(Model):
-    """The place of an entry in its journal, without what it follows."""
-
-    epoch: Epoch
-    number: Place
-
-    @property
-    def order(self) -> tuple[tuple[int, str], int]:
-        """Return what places in one journal are ordered by: their epochs, then their numbers."""
-        return epoch_order(self.epoch), self.number
-
-
-def place_of(statement: Statement) -> EntryPlace:
-    """Return the place that a statement names."""
-    return EntryPlace(epoch=statement.entry.epoch, number=statement.entry.number)
-
-
-class JournalHead(Document):
+class JournalHead(EntryPlace, Document):
     """A service -> keepers, by its newest key: the last entry of its journal at a time."""
 
     signed_by: ClassVar[Role] = Role.SERVICE
     signer_field: ClassVar[str | None] = "service"
     kind: Literal["journal_head"] = "journal_head"
     service: Name
-    epoch: Epoch
-    number: Place
     hash: Digest
     sequence: Count  # the highest of a version of the manifest that the journal signed, or 0
 
@@ -88,11 +78,6 @@ class JournalHead(Document):
     def head(self) -> Head:
         """Return number and hash."""
         return Head(self.number, self.hash)
-
-    @property
-    def place(self) -> EntryPlace:
-        """Return the place of the entry."""
-        return EntryPlace(epoch=self.epoch, number=self.number)
 
 
 class Loss(Statement):
@@ -132,7 +117,7 @@ class Advance(Model):
         head, epoch = (EMPTY, None) if kept is None else (kept.head, kept.epoch)
         if self.loss is not None:
             loss = self.loss.body
-            is_covered = kept is None or kept.place.order <= loss.lost.order
+            is_covered = kept is None or kept.order <= loss.lost.order
             if not is_covered or self.head.body.service != loss.service:
                 return False
             head = Head(loss.entry.number - 1, loss.entry.previous)

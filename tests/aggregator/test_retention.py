@@ -7,10 +7,9 @@ import pytest
 from sqlalchemy import Connection, Engine
 
 from shoal_aggregator import schema, store
-from shoal_aggregator.assembly import DELETIONS
+from shoal_aggregator.assembly import forget
 from shoal_protocol.rounds.attestations import END
 from shoal_service.storage import retention
-from shoal_service.storage.retention import delete_due
 from tests.aggregator.test_store import SPEC, engine, publish, with_sums
 
 __all__ = ["engine"]
@@ -38,14 +37,14 @@ def test_a_round_with_a_nodes_newest_sum_stays_until_the_node_has_a_newer_one(
         assert publish(db)
         newest = store.find_newest_sum(db, "compute-0")
         assert newest
-        assert not delete_due(db, DELETIONS, LATER, 16)  # for ever, unless there is another
+        assert not forget(db, LATER)  # for ever, unless there is another
         later = publish_later(db, ["compute-0", "compute-1"])
-        assert not delete_due(db, DELETIONS, LATER, 16)  # compute-2 has none that is newer
+        assert not forget(db, LATER)  # compute-2 has none that is newer
         assert has_result(db)  # and the round stays as a whole
         mine = schema.received.c.node == "compute-2"
         db.execute(schema.received.update().where(mine).values(round=later))
-        assert delete_due(db, DELETIONS, LATER, 16)
-        assert not delete_due(db, DELETIONS, LATER + timedelta(days=2), 16)
+        assert forget(db, LATER)
+        assert not forget(db, LATER + timedelta(days=2))
         assert [each.id for each in db.execute(schema.rounds.select())] == [later]
         for each in range(3):
             assert store.find_newest_sum(db, f"compute-{each}")
@@ -65,7 +64,7 @@ def test_a_result_goes_part_by_part(engine: Engine, monkeypatch: pytest.MonkeyPa
 
     def a_part_went() -> bool:
         with engine.begin() as db:
-            return delete_due(db, DELETIONS, LATER, 16)
+            return forget(db, LATER)
 
     parts = 0
     while a_part_went():

@@ -193,7 +193,7 @@ async def test_a_submitted_job_is_listed_watched_and_ends_without_clients(trial)
         assert "failed: 0 joined" in ended.stdout
         assert "0 clients joined, 25 are needed: data holder 0: not heard of since" in ended.stderr
         assert (await shoal("job", "result", job, *trial.who, status=5)).stdout == ""
-        assert json.loads((await shoal("ledger", "trainer", *trial.operator, "--json")).stdout) == {
+        assert json.loads((await shoal("ledger", "service", *trial.operator, "--json")).stdout) == {
             "entries": [],
             "withdrawn": [],
         }

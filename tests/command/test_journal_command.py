@@ -11,8 +11,8 @@ from shoal_command_groups import journal as command
 from shoal_consortium import consortium_files, journal_reading
 from shoal_kit.peers.exchange import Reply, Unavailable
 from shoal_protocol.certificates.release_certificate import ReleaseCertificate
-from shoal_protocol.journal import Link, Shown, content_hash
-from shoal_protocol.keeping import EntryPlace, Loss
+from shoal_protocol.journal import EntryPlace, Link, Shown, content_hash
+from shoal_protocol.keeping import Loss
 from shoal_protocol.rounds.attestations import CHARGE, charge_body
 from shoal_protocol.trust.manifest import Consortium, Manifest, ServiceParty
 from shoal_protocol.wire.documents import Signed

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from pyroaring import BitMap
 
 from shoal_compute import announcing
 from shoal_kit import manifest_book
@@ -42,6 +43,18 @@ async def test_a_round_is_taken_once_and_shown_to_everyone(federation: Federatio
     }
     shown = await federation.request(0, "GET", f"/v1/rounds/{spec.digest}/spec")
     assert shown.content == spec.encode()
+
+
+async def test_what_rounds_were_charged_is_listed(federation: Federation) -> None:
+    for number, clients in enumerate((range(12), range(8, 19))):  # clients 8 to 11 are in both
+        population = {"population": BitMap(clients), "dropouts": 1, "colluders": 2, "mu": 0.3}
+        assert (await announce(federation, federation.spec(number=number, **population)))[0] == 201
+    first, second = (await federation.request(0, "GET", "/v1/ledger")).json()["entries"]
+    assert [first["clients"], second["clients"]] == [12, 11]
+    assert second["cumulative_mu"] == pytest.approx(2**0.5 * first["cumulative_mu"])
+    assert second["cumulative_epsilon"] > first["cumulative_epsilon"]
+    page = (await federation.request(0, "GET", "/v1/ledger?after=1&count=1")).json()
+    assert page == {"entries": [second], "next": 2, "withdrawn": []}
 
 
 async def test_only_the_trainer_announces_rounds(federation: Federation) -> None:

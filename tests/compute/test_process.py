@@ -93,8 +93,10 @@ async def test_a_node_starts_serves_and_stops(party: dict[str, str]) -> None:
                 for line in shown.text.splitlines()
                 if line.startswith("process_resident_memory_bytes")
             )
-            ledger = await asyncio.to_thread(look_at_ledger, party)  # while the node runs
-            assert (ledger.returncode, json.loads(ledger.stdout)["entries"]) == (0, [])
+            assert (await client.get("/v1/ledger")).status_code == 401
+            token = (Path(party["SHOAL_DATA"]) / "operator.token").read_text().strip()
+            ledger = await client.get("/v1/ledger", headers={"Authorization": f"Bearer {token}"})
+            assert ledger.json() == {"entries": [], "next": None, "withdrawn": []}
         assert float(memory.split()[1]) < 300e6
     finally:
         process.send_signal(signal.SIGTERM)
@@ -122,17 +124,6 @@ async def test_a_node_shows_how_it_stands_to_its_operator_alone_where_a_console_
         process.send_signal(signal.SIGTERM)
         _, log = process.communicate(timeout=STARTED_WITHIN_SECONDS)
     assert b"unmatched" in log and b"/nowhere" not in log
-
-
-def look_at_ledger(
-    environment: dict[str, str], *options: str
-) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        [sys.executable, "-m", "shoal_compute", "ledger", *options],
-        env={"PATH": os.environ["PATH"]} | environment,
-        capture_output=True,
-        check=False,
-    )
 
 
 async def _until_ready(client: httpx.AsyncClient, process: subprocess.Popen[bytes]) -> None:

@@ -13,9 +13,7 @@ from shoal_compute.bulks import AcceptedShare
 from shoal_compute.node import take_lease
 from shoal_compute.schema import VERSION, charges, journal, lease, metadata, received, shares
 from shoal_compute.shares import (
-    Outcome,
     add_shares,
-    count_held,
     erase_payloads,
     held_answers,
     places_of,
@@ -25,14 +23,18 @@ from shoal_compute.shares import (
 from shoal_compute.store import LostRace
 from shoal_protocol.journal import EMPTY, Link
 from shoal_protocol.rounds.attestations import (
+    CHARGE,
     Abandonment,
     AbandonmentReason,
     Holdings,
     StoredAnswers,
+    charge_body,
 )
 from shoal_protocol.sharing.shares import ShareKind
 from shoal_protocol.wire.documents import Signed, sign
+from shoal_protocol.wire.errors import UnknownRound
 from shoal_protocol.wire.phases import Phase
+from shoal_protocol.wire.service_errors import ConflictingDocument, TooLate
 from shoal_service.storage.database import open_engine
 from shoal_service.storage.database_schema import check_schema
 from shoal_service.storage.journal import JournalWriter
@@ -59,7 +61,7 @@ def add(db: Connection, spec: Signed) -> None:
     assert store.add_round(db, spec)
     writer = JournalWriter(journal, db, EMPTY)
     writer.lock()  # all charges here are of one job
-    charges.charge(writer, spec.body, job_rounds=len(charged(db)) + 1)
+    writer.note(CHARGE, spec.digest, charge_body(len(charged(db)) + 1))
 
 
 def charged(db: Connection) -> list[tuple[str, str]]:
@@ -148,16 +150,16 @@ def abandonment(entry: Link) -> Signed:
 def test_the_first_share_of_a_client_stays(storage: StorageThread) -> None:
     batch = [share(1), share(2), share(1), share(2, attempt=1)]
     assert storage.run_here(add_shares, batch) == [
-        Outcome.STORED,
-        Outcome.STORED,
-        Outcome.STORED_BEFORE,
-        Outcome.CONFLICTING,
+        201,
+        201,
+        200,
+        ConflictingDocument,
     ]
     again = [share(2, attempt=1), share(1), share(3)]
     assert storage.run_here(add_shares, again) == [
-        Outcome.CONFLICTING,
-        Outcome.STORED_BEFORE,
-        Outcome.STORED,
+        ConflictingDocument,
+        200,
+        201,
     ]
     assert storage.run_here(held_answers, 1).holders == BitMap([1, 2, 3])
     assert storage.run_here(stored_digests, ROUND, [1, 2, 9]) == {
@@ -175,7 +177,7 @@ def test_in_whatever_company_it_comes_the_first_share_of_a_client_stays(
 ) -> None:
     storage.run_here(add_shares, [share(1), share(2)])
     storage.run_here(add_shares, shares_of(5, 6, 7))
-    stored, again, other = Outcome.STORED, Outcome.STORED_BEFORE, Outcome.CONFLICTING
+    stored, again, other = 201, 200, ConflictingDocument
     offered = shares_of(1, 5, 8) + shares_of(1, 6, 9, attempt=1) + shares_of(10, 11, 10)
     assert storage.run_here(add_shares, offered) == [
         *(again, again, stored),
@@ -185,16 +187,15 @@ def test_in_whatever_company_it_comes_the_first_share_of_a_client_stays(
     late = [share(5), share(6, attempt=1), share(8), share(8, attempt=1)]
     assert storage.run_here(add_shares, late) == [again, other, again, other]
     assert storage.run_here(held_answers, 1).holders == BitMap([1, 2, 5, 6, 7, 8, 9, 10, 11])
-    assert storage.run_here(count_held, 1) == 9
 
 
 def test_a_frozen_round_takes_no_bulk_but_knows_those_it_has(storage: StorageThread) -> None:
     storage.run_here(add_shares, shares_of(1, 2, 3))
     assert frozen(storage, range(0)).body.held(POPULATION).holders == BitMap([1, 2, 3])
-    known, closed = Outcome.STORED_BEFORE, Outcome.CLOSED
+    known, closed = 200, TooLate
     assert storage.run_here(add_shares, shares_of(1, 2, 4, 5)) == [known, known, closed, closed]
     unknown = [share(client, round_id="0" * 64) for client in range(3)]
-    assert storage.run_here(add_shares, unknown) == [Outcome.UNKNOWN_ROUND] * 3
+    assert storage.run_here(add_shares, unknown) == [UnknownRound] * 3
 
 
 def test_holdings_and_phase_change_together_or_not_at_all(storage: StorageThread) -> None:

@@ -147,7 +147,7 @@ class Conspiracy(nodes.Federation):
         return {
             name
             for name in earlier.keys() & later.keys()
-            if later[name].charge.entry.place <= earlier[name].entry.place
+            if later[name].charge.entry.order <= earlier[name].entry.order
         }
 
 

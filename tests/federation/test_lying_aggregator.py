@@ -21,9 +21,10 @@ async def test_an_aggregator_that_changes_the_total_gets_no_posterior(
     def lie(spec: RoundSpec, sums: list[PartialSum]) -> Summed:
         summed = honest(spec, sums)
         assert isinstance(summed, Summed)
-        values = decode_uint64(summed.values)
+        values = decode_uint64(summed.result.values)
         values[1] += np.uint64(spec.query.largest_value)  # a total that is possible
-        return replace(summed, values=encode_uint64(values))
+        lied = summed.result.model_copy(update={"values": encode_uint64(values)})
+        return replace(summed, result=lied)
 
     monkeypatch.setattr(aggregator, "add_up", lie)
     job = await federation.submit()

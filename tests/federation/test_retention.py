@@ -1,7 +1,6 @@
 """What a job leaves at the services goes when the policy says so, and what proofs rest on stays."""
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -140,14 +139,15 @@ async def test_of_a_job_all_goes_or_nothing(
     trainer = federation.party("trainer")
     before = await kept(federation, "trainer")
 
-    def fails(*_: object) -> None:
+    forget = trainer.retention._forget
+
+    def fails(db: Connection, before: datetime) -> bool:
+        assert forget(db, before)
         raise OperationalError("the disk is full", None, Exception())
 
-    deletions = trainer.retention._deletions
-    broken = replace(deletions, note=fails)
-    monkeypatch.setattr(trainer.retention, "_deletions", broken)
+    monkeypatch.setattr(trainer.retention, "_forget", fails)
     await trainer.retention.step()
-    monkeypatch.setattr(trainer.retention, "_deletions", deletions)
+    monkeypatch.setattr(trainer.retention, "_forget", forget)
     assert await kept(federation, "trainer") == before
     await trainer.retention.step()
     assert (await kept(federation, "trainer"))["journal"] == before["journal"] - 1  # the report

@@ -104,7 +104,7 @@ def test_many_runs_at_once_have_the_totals_of_as_many_rounds(spec: RoundSpec) ->
         ]
         summed = add_up(spec, sums)
         assert isinstance(summed, Summed)
-        assert np.array_equal(from_ring(decode_uint64(summed.values)), at_once[run])
+        assert np.array_equal(from_ring(decode_uint64(summed.result.values)), at_once[run])
 
 
 class Remembering:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from shoal_protocol.journal import EMPTY, GENESIS, Head, Link, entry_hash
+from shoal_protocol.journal import EMPTY, GENESIS, EntryPlace, Head, Link, entry_hash
 from shoal_protocol.keeping import (
     Advance,
     HeadsAsked,
@@ -83,7 +83,7 @@ def lost(entries: Entries, count: int, *, back_to: int) -> tuple[Signed[Loss], A
         manifest=examples.CONSORTIUM.digest,
         entry=Link(epoch=SECOND, number=before.number + 1, previous=before.hash),
         service=NODE,
-        lost=head(entries, count).body.place,
+        lost=EntryPlace(epoch=entries[count - 1][0], number=count),
         sequence=2,
         at=examples.OPENED_AT,
     )

@@ -16,7 +16,7 @@ from shoal_protocol.sharing.received import OVERHEAD_BYTES, SMALLEST_ENVELOPE
 from shoal_protocol.trust.policy import LARGEST_POPULATION
 from shoal_protocol.wire.encoding import LARGEST_SET
 from shoal_protocol.wire.errors import ProtocolError
-from shoal_protocol.wire.phases import AGGREGATION, JOB, ROUND
+from shoal_protocol.wire.phases import JOB, ROUND
 from tests.vectors.operations import OPERATIONS
 from tests.world.crowd_examples import CROWD_DOCUMENTS
 from tests.world.examples import DOCUMENTS
@@ -61,7 +61,7 @@ def test_the_page_lists_every_problem_under_its_status() -> None:
         assert (status, code) in listed
 
 
-@pytest.mark.parametrize("table", [ROUND, AGGREGATION, JOB], ids=["round", "aggregation", "job"])
+@pytest.mark.parametrize("table", [ROUND, JOB], ids=["round", "job"])
 def test_the_page_has_every_step_of_a_phase_table(table: dict[Any, Any]) -> None:
     section = PAGE.partition("## 19")[2].partition("## 20")[0]
     steps = {

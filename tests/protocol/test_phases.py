@@ -10,11 +10,9 @@ from hypothesis import strategies as st
 
 from shoal_protocol.wire.errors import WrongPhase
 from shoal_protocol.wire.phases import (
-    AGGREGATION,
     FINISHED,
     JOB,
     ROUND,
-    AggregationEvent,
     Event,
     JobEvent,
     JobPhase,
@@ -24,7 +22,6 @@ from shoal_protocol.wire.phases import (
 
 TABLES: dict[str, tuple[Any, type[StrEnum], type[StrEnum], StrEnum]] = {
     "round": (ROUND, Phase, Event, Phase.ANNOUNCED),
-    "aggregation": (AGGREGATION, Phase, AggregationEvent, Phase.ANNOUNCED),
     "job": (JOB, JobPhase, JobEvent, JobPhase.JOINING),
 }
 NOT_IN_A_TABLE = [

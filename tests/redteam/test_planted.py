@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shoal_aggregator import aggregator
-from shoal_compute import announcing, attesting, shares, uploading
+from shoal_compute import attesting, shares, uploading
 from shoal_compute.bulks import AcceptedShare
 from shoal_compute.jobs import Totals
 from shoal_compute.manifest_signing import ManifestSigning
@@ -37,6 +37,7 @@ from shoal_redteam.findings import Verdict
 from shoal_redteam.registry import all_attacks, chosen
 from shoal_redteam.running import run
 from shoal_redteam.target import Target
+from shoal_service import service
 from shoal_trainer.crowds import submitting
 from tests.redteam.lag import LAG
 from tests.redteam.weaknesses import (
@@ -107,8 +108,7 @@ def other_rounds(patch: pytest.MonkeyPatch) -> None:
 
 def small_cohorts_in_specs(patch: pytest.MonkeyPatch) -> None:
     """Nobody compares a spec with the policy's minimum_cohort, or its noise with its price."""
-    patch.setattr(announcing, "check_spec", nothing)
-    patch.setattr(aggregator, "check_spec", nothing)
+    patch.setattr(service, "check_spec", nothing)
 
 
 def small_sums(patch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ TWINS = {"compute-1", "clinic-b"}  # run the same program as the party before th
 # what must be among the writes of each kind of party, lest the enumeration miss one
 KNOWN = {
     "compute": {"check_schema", "_add", "add_shares", "freeze", "keep", "agree"}
-    | {"keep_and_cast", "publish", "roster.bin", "manifest.json"},
+    | {"cast", "publish", "roster.bin", "manifest.json"},
     "aggregator": {"check_schema", "add_round", "offer", "publish", "manifest.json"},
     "trainer": {"check_schema", "add_job", "add_memberships", "move_job", "add_round"}
     | {"open_round", "publish_round", "finish_job", "roster.bin", "manifest.json"},

@@ -8,7 +8,7 @@ from sqlalchemy import func, select
 from shoal_protocol.wire.phases import JobPhase
 from shoal_service.storage import retention
 from shoal_trainer import releases, schema, store
-from shoal_trainer.assembly import DELETIONS, Service
+from shoal_trainer.assembly import DELETED, Service, forget
 from tests.trainer.conftest import Assemble
 from tests.trainer.test_jobs import JOB, get, running, state
 from tests.world.around_trainer import signed_job
@@ -16,8 +16,7 @@ from tests.world.clock import HandMovedClock
 from tests.world.parties import post
 
 LATER = JOB.ends_by + timedelta(seconds=1)
-TABLES = [each.table for each in DELETIONS.steps if isinstance(each, retention.Deleting)]
-KINDS = len(DELETIONS.steps)
+KINDS = len(DELETED) + 1
 
 
 def left(trainer: Service) -> dict[str, int]:
@@ -27,7 +26,7 @@ def left(trainer: Service) -> dict[str, int]:
             lambda db, table: db.execute(select(func.count()).select_from(table)).scalar_one(),
             table,
         )
-        for table in TABLES
+        for table in DELETED
     }
     entries = schema.journal.entries.c
     reports = select(func.count()).where(entries.kind == releases.REPORT, entries.body.is_not(None))
@@ -38,14 +37,12 @@ def left(trainer: Service) -> dict[str, int]:
 
 
 def delete(trainer: Service, before: datetime = LATER) -> bool:
-    return trainer.resources.storage.run_here(
-        retention.delete_due, DELETIONS, before, retention.MOST_JOBS
-    )
+    return trainer.resources.storage.run_here(forget, before)
 
 
 def test_no_kind_of_documents_of_jobs_in_rounds_is_forgotten() -> None:
     stays = {"rounds"}
-    listed = {table.name for table in TABLES} | stays
+    listed = {table.name for table in DELETED} | stays
     of_jobs = {name for name, table in schema.metadata.tables.items() if "job" in table.columns}
     # which stay for ever, but for counts by client
     crowds = {"crowd_instances", "crowd_log", "crowd_contributors", "crowd_windows"}

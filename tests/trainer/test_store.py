@@ -7,6 +7,7 @@ from sqlalchemy import Connection, Engine, exc
 
 from shoal_protocol.journal import EMPTY
 from shoal_protocol.wire.phases import JobEvent
+from shoal_service.storage.charges import Ledger
 from shoal_service.storage.database import open_engine
 from shoal_service.storage.database_schema import check_schema
 from shoal_service.storage.journal import JournalWriter
@@ -20,7 +21,7 @@ NOW = examples.OPENED_AT
 
 
 def add_round(db: Connection) -> None:
-    store.add_round(writer(db), SPEC, store.ListedLedger())
+    store.add_round(writer(db), SPEC, Ledger(schema.charges))
 
 
 def writer(db: Connection) -> JournalWriter:

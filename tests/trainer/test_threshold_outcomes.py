@@ -19,7 +19,7 @@ from tests.world import examples
 def result_of(nodes: Sequence[int]) -> Result:
     summed = add_up(SPEC, [SUMS[node] for node in nodes])
     assert isinstance(summed, Summed)
-    return summed.result(SPEC, examples.PLACE)
+    return summed.result.model_copy(update={"entry": examples.PLACE})
 
 
 def shown(sums: Sequence[PartialSum]) -> bytes:

@@ -50,20 +50,12 @@ class Step:
 
 @dataclass(frozen=True)
 class Death:
-    """A party's death at the `number`-th step of a name, None is any, after those planned before.
-
-    A name ends that of the transaction: `cast` is `keep_and_cast` too, which casts a vote with the
-    documents that it follows from.
-    """
+    """A party's death at the `number`-th step of a name, or of any, after those planned before."""
 
     when: When
     party: str
     name: str | None = None
     number: int = 0
-
-
-def _is_named(step: str, name: str | None) -> bool:
-    return name in (None, step) or step.endswith(f"_{name}")
 
 
 class Simulated:
@@ -121,7 +113,7 @@ class DurableSteps:
         if party is None or not self.plan:
             return None
         awaited = self.plan[:1] if self.in_order else self.plan
-        here = (each for each in awaited if each.party == party and _is_named(name, each.name))
+        here = (each for each in awaited if each.party == party and each.name in (None, name))
         due = next(here, None)
         if due is None:
             return None

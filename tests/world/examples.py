@@ -23,7 +23,7 @@ from shoal_protocol.jobs.membership import (
     approval_of,
 )
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
-from shoal_protocol.journal import GENESIS, Link
+from shoal_protocol.journal import GENESIS, EntryPlace, Link
 from shoal_protocol.keeping import JournalHead, KeptHeads, Loss
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.queries import (
@@ -561,7 +561,7 @@ DOCUMENTS: Mapping[str, Signed[Any]] = {
                 manifest=CONSORTIUM.digest,
                 entry=LINK,
                 service="compute-1",
-                lost=JOURNAL_HEAD.body.place,
+                lost=EntryPlace(epoch=LINK.epoch, number=JOURNAL_HEAD.body.number),
                 sequence=2,
                 at=OPENED_AT,
             ),

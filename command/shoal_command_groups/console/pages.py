@@ -24,7 +24,7 @@ from shoal_command_groups.certificate_page import rendered
 from shoal_command_groups.crowd import described as crowd_described
 from shoal_kit.clock import Clock
 from shoal_kit.pages.console import HEADERS, START, Console, Form, application, go
-from shoal_kit.web.openapi import checked_job
+from shoal_kit.web.openapi import checked_id
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.phases import CrowdPhase
@@ -288,4 +288,4 @@ def parsed(toml: str) -> TaskFile:
 
 
 def _job_in(request: Request) -> str:
-    return checked_job(request.path_params["job"])
+    return checked_id(request.path_params["job"])

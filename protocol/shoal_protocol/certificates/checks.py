@@ -450,7 +450,7 @@ def _check_charges(rounds: Sequence[CertifiedRound]) -> None:
     last: dict[str, Link] = {}
     for each in rounds:
         for total in (signed.body for signed in each.partial_sums):
-            if total.node in last and total.charge.entry.place <= last[total.node].place:
+            if total.node in last and total.charge.entry.order <= last[total.node].order:
                 raise RefusedCertificate(
                     f"the journal of {total.node} charges round {each.spec.body.number} before "
                     "what the node signed of an earlier one: it was set back"

@@ -200,7 +200,7 @@ class PartialSum(RoundEnd, NodeDocument):
         Raises:
             WrongCharge
         """
-        if not self.charge.entry.place < self.entry.place or (
+        if not self.charge.entry.order < self.entry.order or (
             self.charge.job_rounds > spec.number + 1
         ):
             raise WrongCharge

@@ -48,23 +48,6 @@ TAKES_SHARES: Final = (Phase.ANNOUNCED, Phase.COLLECTING)
 FINISHED: Final = frozenset({Phase.PUBLISHED, Phase.ABANDONED})
 
 
-class AggregationEvent(StrEnum):
-    """An event that moves a round at the aggregator, which decides between its two ends."""
-
-    PARTIAL_SUM_STORED = "partial_sum_stored"
-    ENOUGH_PARTIAL_SUMS_STORED = "enough_partial_sums_stored"
-    GIVEN_UP = "given_up"
-
-
-AGGREGATION: Final = {
-    (Phase.ANNOUNCED, AggregationEvent.PARTIAL_SUM_STORED): Phase.COLLECTING,
-    (Phase.ANNOUNCED, AggregationEvent.GIVEN_UP): Phase.ABANDONED,
-    (Phase.COLLECTING, AggregationEvent.PARTIAL_SUM_STORED): Phase.COLLECTING,
-    (Phase.COLLECTING, AggregationEvent.ENOUGH_PARTIAL_SUMS_STORED): Phase.PUBLISHED,
-    (Phase.COLLECTING, AggregationEvent.GIVEN_UP): Phase.ABANDONED,
-}
-
-
 class JobPhase(StrEnum):
     """A job's phase at the trainer."""
 

@@ -41,7 +41,7 @@ class TwoRounds(Attack):
             for name in target.nodes
         }
         due = [(played.signed.digest, count) for count, played in enumerate(plays, 1)]
-        places = {each.charge.entry.place for each in sums if each.node == target.nodes[0]}
+        places = {each.charge.entry.order for each in sums if each.node == target.nodes[0]}
         together = compose(costs).mu
         yield seen(
             "two rounds over populations that differ by one client",

@@ -25,6 +25,7 @@ from shoal_aggregator.store import (
     Standing,
     end,
     keep,
+    lacking,
     lock,
     milliseconds,
     move,
@@ -32,7 +33,7 @@ from shoal_aggregator.store import (
     words,
 )
 from shoal_kit.web.logs import describe_exception
-from shoal_protocol.journal import Link
+from shoal_protocol.journal import UNPLACED, Link
 from shoal_protocol.rounds.attestations import (
     LONGEST_DETAIL,
     Abandonment,
@@ -43,13 +44,13 @@ from shoal_protocol.rounds.attestations import (
     RoundDocument,
 )
 from shoal_protocol.rounds.outcomes import IMPOSSIBLE, check_partial_sum, is_possible
-from shoal_protocol.rounds.round_spec import RoundSpec, check_spec
+from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.shamir import Combined
 from shoal_protocol.sharing.shares import to_ring
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import LedgerBroken, ProtocolError, WrongSigner
-from shoal_protocol.wire.phases import AggregationEvent, Phase
+from shoal_protocol.wire.phases import Phase
 from shoal_protocol.wire.service_errors import (
     ConflictingDocument,
     RoundAbandoned,
@@ -74,18 +75,15 @@ class Outcome(StrEnum):
     ENOUGH = "enough"  # stored, and with it there are enough for a result once its time comes
     ENDED = "ended"  # stored, and the round ended with it
     KNOWN = "known"  # the same document is on file
-    CONFLICTING = "conflicting"  # another one of this party is; the first such is evidence
-    OTHER_COHORT = "other_cohort"  # than the round's; the first such is evidence
     LATE = "late"  # not stored: the round is published; to be compared with its sums first
-    ABANDONED = "abandoned"
 
 
 def offer(
     writer: JournalWriter,
     signed: Signed[PartialSum] | Signed[Abandonment],
     decision: AttestEnd | None = None,
-) -> Outcome:
-    """Store a Compute node's checked word on a round, unless something on file contradicts it.
+) -> Outcome | ProtocolError:
+    """Store a Compute node's checked word on a round, or return why it is refused.
 
     A node has one word: a partial sum, or an abandonment. If too few nodes are left after an
     abandonment, the round ends with it by our `decision`, signed then.
@@ -101,49 +99,56 @@ def offer(
     known = words(db, body.round)
     own = next((each for each in known if each.node == signed.signer), None)
     if own is not None and own.digest != signed.digest:
-        return _keep_as_evidence(db, signed, Outcome.CONFLICTING)
+        return _keep_as_evidence(db, signed, ConflictingDocument())
     if is_sum and phase is Phase.ABANDONED:  # also if it is on file: its node must learn of the end
-        return Outcome.ABANDONED
+        return RoundAbandoned()
     if own is not None:
         return Outcome.KNOWN
     if not is_sum:
-        keep(db, signed, Standing.GAVE_UP, needed=needed)
+        keep(db, signed, Standing.GAVE_UP)
         lost = 1 + sum(each.standing is Standing.GAVE_UP for each in known)
         if decision is None or phase not in OPEN or lost <= nodes - needed:
             return Outcome.STORED
-        end(writer, body.round, phase, AggregationEvent.GIVEN_UP, decision)
+        end(writer, body.round, Phase.ABANDONED, decision)
         return Outcome.ENDED
     cohorts = [each.over for each in known if each.standing is not Standing.GAVE_UP]
-    here = cohorts.count(over(body))
-    if len(cohorts) - here > nodes - needed:
-        return _keep_as_evidence(db, signed, Outcome.OTHER_COHORT)
+    if len(cohorts) - cohorts.count(over(body)) > nodes - needed:
+        other = "another node's partial sum on file is over another cohort"
+        return _keep_as_evidence(db, signed, WrongCohort(other))
     if phase is Phase.PUBLISHED:
         return Outcome.LATE
-    move(db, body.round, phase, AggregationEvent.PARTIAL_SUM_STORED)
-    keep(db, signed, Standing.OPEN, needed=needed)
-    named = getattr(body, "nodes", None)
-    enough = needed if named is None else len(named)
-    return Outcome.ENOUGH if here + 1 >= enough else Outcome.STORED
+    move(db, body.round, Phase.COLLECTING)
+    keep(db, signed, Standing.OPEN)
+    return Outcome.STORED if lacking(words(db, body.round), needed) > 0 else Outcome.ENOUGH
 
 
-def add_late_sum(db: Connection, signed: Signed[PartialSum], standing: Standing) -> Outcome:
+def add_late_sum(
+    db: Connection, signed: Signed[PartialSum], standing: Standing
+) -> Outcome | ProtocolError:
     """Store a partial sum that was `Outcome.LATE`, with the result of comparing it."""
-    needed = lock(db, signed.body.round).needed
+    lock(db, signed.body.round)
     found = (each for each in words(db, signed.body.round) if each.node == signed.signer)
     own = next(found, None)
     if own is None:
-        keep(db, signed, standing, needed=needed)
+        keep(db, signed, standing)
         return Outcome.LATE
     if own.digest != signed.digest:
-        return _keep_as_evidence(db, signed, Outcome.CONFLICTING)
+        return _keep_as_evidence(db, signed, ConflictingDocument())
     return Outcome.KNOWN
 
 
 def _keep_as_evidence(
-    db: Connection, signed: Signed[PartialSum] | Signed[Abandonment], outcome: Outcome
-) -> Outcome:
-    keep(db, signed, Standing.EVIDENCE, needed=0)
-    return outcome
+    db: Connection, signed: Signed[PartialSum] | Signed[Abandonment], refusal: ProtocolError
+) -> ProtocolError:
+    log.warning(
+        "contradicts what is on file",
+        round=signed.body.round,
+        party=signed.signer,
+        kind=signed.body.kind,
+        problem=refusal.code,
+    )
+    keep(db, signed, Standing.EVIDENCE)
+    return refusal
 
 
 CONTRADICTORY: Final = (
@@ -154,24 +159,10 @@ CONTRADICTORY: Final = (
 
 @dataclass(frozen=True)
 class Summed:
-    """A round's total, whose partial sums it is made of, and the nodes whose sums contradict it."""
+    """A round's result, whose place in the journal is left open, and whose sums contradict it."""
 
-    values: str
-    over: PartialSum  # one of those that it is made of
-    partial_sums: tuple[PartialSumReference, ...]
+    result: Result
     wrong: tuple[str, ...]
-
-    def result(self, spec: RoundSpec, entry: Link) -> Result:
-        """Return the round's result, at a place in the aggregator's journal."""
-        return Result(
-            manifest=spec.manifest,
-            entry=entry,
-            round=spec.digest,
-            cohort=self.over.cohort,
-            cohort_size=self.over.cohort_size,
-            values=self.values,
-            partial_sums=self.partial_sums,
-        )
 
 
 def add_up(spec: RoundSpec, sums: Sequence[PartialSum]) -> Summed | str:
@@ -196,16 +187,20 @@ def add_up(spec: RoundSpec, sums: Sequence[PartialSum]) -> Summed | str:
     if not is_possible(spec, total, cohort_size=largest[1]):
         return IMPOSSIBLE
     wrong = tuple(spec.compute_nodes[index] for index in sorted(combined.wrong))
-    return Summed(
+    result = Result(
+        manifest=spec.manifest,
+        entry=UNPLACED,
+        round=spec.digest,
+        cohort=largest[0],
+        cohort_size=largest[1],
         values=encode_uint64(to_ring(total)),
-        over=next(iter(by_node.values())),
         partial_sums=tuple(
             PartialSumReference(node=node, digest=by_node[node].digest)
             for node in spec.compute_nodes
             if node in by_node and node not in wrong
         ),
-        wrong=wrong,
     )
+    return Summed(result, wrong)
 
 
 def contradicts(spec: RoundSpec, used: Sequence[PartialSum], late: PartialSum) -> bool:
@@ -245,7 +240,7 @@ def _decided(db: Connection, *, since: datetime) -> Sequence[str]:
         select(columns.id)
         .join(newest, (newest.c.job == columns.job) & (newest.c.number == columns.number))
         .where(
-            columns.phase.not_in([each.value for each in OPEN]),
+            columns.phase.not_in(OPEN),
             columns.give_up_at > milliseconds(since),
         )
     )
@@ -295,7 +290,7 @@ class Aggregator:
         signed = await self._own.read(encoded, RoundSpec)
         await self.keepers.check()
         try:
-            await self._reading.run_sized(size, self._check, signed)
+            await self._reading.run_sized(size, self._own.check_announced, signed)
         except ProtocolError:
             if await self._own.storage.run(store.knows_round, signed.digest):
                 return signed.digest, False
@@ -304,11 +299,6 @@ class Aggregator:
         self._keep(signed.body)
         self._own.wake.set()
         return signed.digest, is_new
-
-    def _check(self, signed: Signed[RoundSpec]) -> None:
-        consortium = self._own.beginning_under(signed.body.manifest)
-        consortium.verify(signed)
-        check_spec(signed.body, consortium, now=self._own.clock())
 
     async def take_partial_sum(self, round_id: str, encoded: bytes) -> bool:
         """Take a Compute node's signed partial sum; return whether it is new.
@@ -327,7 +317,9 @@ class Aggregator:
         self._settle(outcome, signed)
         return outcome in {Outcome.STORED, Outcome.ENOUGH}
 
-    async def _compare_late(self, spec: RoundSpec, signed: Signed[PartialSum]) -> Outcome:
+    async def _compare_late(
+        self, spec: RoundSpec, signed: Signed[PartialSum]
+    ) -> Outcome | ProtocolError:
         """Store a partial sum that came after the result, and compare it with the result."""
         stored = await self._own.storage.run(store.find_partial_sums, spec.digest, Standing.USED)
         used = [decode(each, PartialSum).body for each in stored]
@@ -389,9 +381,10 @@ class Aggregator:
             await self._work.progress(asyncio.Event(), patience_seconds=PATIENCE_SECONDS)
         try:
             await self.keepers.check()
-            for round_id in await run(store.complete_rounds, now):
+            complete, overdue = await run(store.due_rounds, now)
+            for round_id in complete:
                 await self._apart(self._add_up, round_id)
-            for round_id in await run(store.overdue_rounds, now):
+            for round_id in overdue:
                 await self._apart(self._give_up, round_id)
         except StorageUnavailable:
             log.warning("storage unavailable: rounds are decided once it answers again")
@@ -428,10 +421,10 @@ class Aggregator:
                 self._unusable[round_id] = len(stored)  # a further sum may tell which one is wrong
                 return
             return await self._abandon(spec, "sum_failed", summed, stored=len(stored))
-        used, wrong = [each.node for each in summed.partial_sums], summed.wrong
+        used, wrong = [each.node for each in summed.result.partial_sums], summed.wrong
 
         def attest(entry: Link) -> Signed[Result]:
-            return self._own.sign(summed.result(spec, entry))
+            return self._own.sign(summed.result.model_copy(update={"entry": entry}))
 
         if await self._journal.run(
             store.publish, round_id, attest, stored=len(stored), used=used, wrong=wrong
@@ -498,30 +491,19 @@ class Aggregator:
         spec = await self._own.storage.run(store.oldest_open_round)
         return None if spec is None else decode(spec, RoundSpec).body.opened_at
 
-    def _settle(self, outcome: Outcome, signed: Signed[PartialSum] | Signed[Abandonment]) -> None:
+    def _settle(
+        self, outcome: Outcome | ProtocolError, signed: Signed[PartialSum] | Signed[Abandonment]
+    ) -> None:
         """Do what follows from the outcome of a document.
 
         Raises:
             ConflictingDocument, WrongCohort, RoundAbandoned: it was not taken.
         """
-        if outcome in {Outcome.CONFLICTING, Outcome.OTHER_COHORT}:
-            log.warning(
-                "contradicts what is on file",
-                round=signed.body.round,
-                party=signed.signer,
-                kind=signed.body.kind,
-                outcome=outcome.value,
-            )
-        match outcome:
-            case Outcome.CONFLICTING:
-                raise ConflictingDocument
-            case Outcome.OTHER_COHORT:
-                raise WrongCohort("another node's partial sum on file is over another cohort")
-            case Outcome.ABANDONED:
-                raise RoundAbandoned
-            case Outcome.ENOUGH:
-                self._own.wake.set()
-            case Outcome.ENDED:
-                self._ends.labels("abandoned").inc()
-                log.info("round abandoned", round=signed.body.round, party=signed.signer)
-                self.changes.tell(signed.body.round)
+        if isinstance(outcome, ProtocolError):
+            raise outcome
+        if outcome is Outcome.ENOUGH:
+            self._own.wake.set()
+        elif outcome is Outcome.ENDED:
+            self._ends.labels("abandoned").inc()
+            log.info("round abandoned", round=signed.body.round, party=signed.signer)
+            self.changes.tell(signed.body.round)

@@ -1,6 +1,5 @@
 """The aggregator's HTTP routes: bytes in, bytes out; `Aggregator` decides."""
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 from fastapi import FastAPI, Request, Response
@@ -25,6 +24,7 @@ from shoal_protocol.wire.errors import (
     UnknownRound,
     WrongPhase,
 )
+from shoal_protocol.wire.phases import Phase
 from shoal_protocol.wire.service_errors import (
     ConflictingDocument,
     RoundAbandoned,
@@ -62,17 +62,16 @@ def create_app(aggregator: Aggregator, journal: Journal, resources: Resources) -
     async def look() -> dict[str, Any]:
         return await run(by_phase, "Rounds", rounds)
 
-    async def find_end(
-        round_id: str, standing: Standing | None = None
-    ) -> tuple[bytes | None, Sequence[bytes]]:
-        """Return a round's signed result, None while it is open, and its sums of that standing.
+    async def result_of(round_id: str) -> bytes | None:
+        """Return a round's signed result, None while it is open.
 
         Of an abandoned round nothing is released, its partial sums included.
         """
-        result, abandonment, sums = await run(store.find_end, round_id, standing)
-        if abandonment is not None:
-            raise RoundAbandoned(decode(abandonment, Abandonment).body.reason.code)
-        return result, sums
+        phase, word = await run(store.find_end, round_id)
+        if phase is Phase.ABANDONED:
+            reason = None if word is None else decode(word, Abandonment).body.reason.code
+            raise RoundAbandoned(reason)
+        return word
 
     async def state(round_id: str, status: int = 200) -> Response:
         record = await run(store.find_round, round_id)
@@ -87,8 +86,9 @@ def create_app(aggregator: Aggregator, journal: Journal, resources: Resources) -
         )
 
     async def sums_of(round_id: str, standing: Standing) -> Response:
-        result, sums = await find_end(round_id, standing)
-        return await state(round_id, 202) if result is None else listed(sums)
+        if await result_of(round_id) is None:
+            return await state(round_id, 202)
+        return listed(await run(store.find_partial_sums, round_id, standing))
 
     app = resources.application(
         "Shoal aggregator",
@@ -169,11 +169,7 @@ def create_app(aggregator: Aggregator, journal: Journal, resources: Resources) -
     )
     async def show_result(round_id: RoundId, wait: WaitSeconds = 0) -> Response:
         """Serve the signed result: 202 while there is none, 410 if the round was abandoned."""
-
-        async def result() -> bytes | None:
-            return (await find_end(round_id))[0]
-
-        found = await resources.changes.until_found(round_id, result, wait)
+        found = await resources.changes.until_found(round_id, lambda: result_of(round_id), wait)
         return await state(round_id, 202) if found is None else document(found)
 
     @app.get(
@@ -182,10 +178,10 @@ def create_app(aggregator: Aggregator, journal: Journal, resources: Resources) -
     )
     async def show_abandonment(round_id: RoundId) -> Response:
         """Serve the aggregator's signed abandonment; 404 if the round was not abandoned."""
-        _, abandonment, _ = await run(store.find_end, round_id)
-        if abandonment is None:
+        phase, word = await run(store.find_end, round_id)
+        if phase is not Phase.ABANDONED or word is None:
             raise UnknownRound("the round was not abandoned: ask for its result")
-        return document(abandonment)
+        return document(word)
 
     app.include_router(journal_routes(journal))
     return app

@@ -7,9 +7,9 @@ node's newest partial sum stays as it is: a node that was set back is shown that
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Unpack
+from typing import Unpack
 
-from sqlalchemy import ColumnElement, Connection, Select, func, select
+from sqlalchemy import Connection, Select, func, select
 
 from shoal_aggregator import schema
 from shoal_aggregator.aggregator import Aggregator
@@ -29,7 +29,7 @@ from shoal_service.keepers import Keepers
 from shoal_service.keeping import Keeper, keeping_routes
 from shoal_service.storage import retention
 from shoal_service.storage.journal import Journal
-from shoal_service.storage.retention import Deleting, Deletions, Jobs, Retention
+from shoal_service.storage.retention import MOST_JOBS, Retention, delete_some
 
 
 def _newest_rounds() -> Select[tuple[str]]:
@@ -44,19 +44,7 @@ def _newest_rounds() -> Select[tuple[str]]:
     return select(ranked.c.id).where(ranked.c.place == 1)
 
 
-def _goes(chosen: Jobs) -> ColumnElement[bool]:
-    return rounds.c.job.in_(chosen) & rounds.c.id.not_in(_newest_rounds())
-
-
-def _rounds_that_go(chosen: Jobs) -> Select[tuple[str]]:
-    return select(rounds.c.id).where(_goes(chosen))
-
-
-def _forget_ends(db: Connection, chosen: Jobs) -> bool:
-    return journal.forget(db, END, _rounds_that_go(chosen), most=retention.MOST_ROWS)
-
-
-def _due(db: Connection, before: datetime, most: int) -> Sequence[str]:
+def _due(db: Connection, before: datetime) -> Sequence[str]:
     """Return jobs all of whose rounds were decided, were over so long ago, and convict nobody."""
     convicting = select(rounds.c.job).join(received, received.c.round == rounds.c.id)
     convicting = convicting.where(received.c.standing == Standing.EVIDENCE.value)
@@ -65,19 +53,21 @@ def _due(db: Connection, before: datetime, most: int) -> Sequence[str]:
     others = rounds.c.job.not_in(convicting.union(undecided)) & rounds.c.job.in_(left)
     query = select(rounds.c.job).where(others).group_by(rounds.c.job)
     over = query.having(func.max(rounds.c.give_up_at) < int(before.timestamp() * 1000))
-    return db.execute(over.order_by(rounds.c.job).limit(most)).scalars().all()
+    return db.execute(over.order_by(rounds.c.job).limit(MOST_JOBS)).scalars().all()
 
 
-DELETIONS: Final = Deletions(
-    (
-        Deleting(received, lambda chosen: received.c.round.in_(_rounds_that_go(chosen))),
-        _forget_ends,
-        Deleting(rounds, _goes),
-    ),
-    due=_due,
-    knows_ends=False,
-)
-"""The newest of each node's sums stay, with their rounds; evidence for ever."""
+def forget(db: Connection, before: datetime) -> bool:
+    """Delete rounds of jobs whose last round was over before a moment; tell whether any were due.
+
+    The newest of each node's sums stay, with their rounds; evidence for ever.
+    """
+    due = _due(db, before)
+    goes = rounds.c.job.in_(due) & rounds.c.id.not_in(_newest_rounds())
+    gone = select(rounds.c.id).where(goes)
+    if due and not delete_some(db, received, received.c.round.in_(gone)):
+        if not journal.forget(db, END, gone, most=retention.MOST_ROWS):
+            delete_some(db, rounds, goes)
+    return bool(due)
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,4 +108,4 @@ def assemble(**given: Unpack[service.Given]) -> Service:
     resources.vitals.watch_open_rounds(aggregator.oldest_open)
     app = create_app(aggregator, kept, resources)
     app.include_router(keeping_routes(keeper))
-    return Service(app, resources, aggregator, Retention(resources, DELETIONS))
+    return Service(app, resources, aggregator, Retention(resources, forget, knows_ends=False))

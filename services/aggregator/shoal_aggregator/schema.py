@@ -17,7 +17,7 @@ from shoal_service.keeping import kept_table
 from shoal_service.storage.database import Bytes
 from shoal_service.storage.journal import JournalTables
 
-VERSION: Final = 13
+VERSION: Final = 14
 
 metadata = MetaData()
 
@@ -51,7 +51,6 @@ received = Table(
     Column("standing", String(8), nullable=False),
     Column("digest", String(64), nullable=False),
     Column("over", String, nullable=False),  # a sum's cohort and, if it names them, its nodes
-    Column("awaited", Integer, nullable=False),  # how many of such sums are enough for a total
     Column("document", Bytes, nullable=False),
 )
 WORD: Final = "word"

@@ -3,13 +3,14 @@
 A round's row is locked first, so that of two decisions only one is made.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import BindParameter, ColumnElement, Connection, bindparam, func, select
+from sqlalchemy import BindParameter, ColumnElement, Connection, Select, bindparam, select
 
 from shoal_aggregator.schema import WORD, journal, received, rounds
 from shoal_protocol.journal import Link
@@ -17,7 +18,7 @@ from shoal_protocol.rounds.attestations import END, Abandonment, PartialSum, Res
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.errors import UnknownRound
-from shoal_protocol.wire.phases import AGGREGATION, AggregationEvent, Phase, after
+from shoal_protocol.wire.phases import Phase
 from shoal_protocol.wire.service_errors import ConflictingDocument
 from shoal_service.storage.database import insert_new
 from shoal_service.storage.journal import JournalWriter
@@ -29,16 +30,10 @@ OPEN: Final = (Phase.ANNOUNCED, Phase.COLLECTING)
 # built once: building them takes longer than SQLite takes to carry them out
 _ROUND_ID: Final[BindParameter[str]] = bindparam("round_id")
 _IS_ROUND: Final = rounds.c.id == _ROUND_ID
-_LOCKED: Final = (
-    select(rounds.c.phase, rounds.c.nodes, rounds.c.threshold).where(_IS_ROUND).with_for_update()
-)
-_KNOWN: Final = select(rounds.c.id).where(_IS_ROUND)
+_STATE: Final = select(rounds.c.phase, rounds.c.nodes, rounds.c.threshold).where(_IS_ROUND)
+_LOCKED: Final = _STATE.with_for_update()
 _RECEIVED: Final = received.insert()
-_MOVED: Final = (
-    rounds.update()
-    .where(_IS_ROUND, rounds.c.phase == bindparam("before"))
-    .values(phase=bindparam("following"))
-)
+_MOVED: Final = rounds.update().where(_IS_ROUND).values(phase=bindparam("following"))
 _WORDS: Final = select(
     received.c.node, received.c.standing, received.c.digest, received.c.over
 ).where(received.c.round == _ROUND_ID, received.c.slot == WORD)
@@ -59,7 +54,7 @@ class Standing(StrEnum):
 _SUMS: Final = (Standing.OPEN, Standing.USED, Standing.LATE, Standing.WRONG)
 
 
-class Locked(NamedTuple):
+class State(NamedTuple):
     """A round's phase, how many Compute nodes it has, and how many it needs."""
 
     phase: Phase
@@ -76,23 +71,26 @@ class Word(NamedTuple):
     over: str
 
 
-def lock(db: Connection, round_id: str) -> Locked:
-    """Return what the round's row says, and lock it until the commit.
+def state_of(db: Connection, round_id: str, query: Select[Any] = _STATE) -> State:
+    """Return what the round's row says.
 
     Raises:
         UnknownRound
     """
-    row = db.execute(_LOCKED, {"round_id": round_id}).one_or_none()
+    row = db.execute(query, {"round_id": round_id}).one_or_none()
     if row is None:
         raise UnknownRound
-    return Locked(Phase(row.phase), row.nodes, row.threshold)
+    return State(Phase(row.phase), row.nodes, row.threshold)
 
 
-def move(db: Connection, round_id: str, phase: Phase, event: AggregationEvent) -> None:
-    """Move a round on that is locked in a phase."""
-    following = after(AGGREGATION, phase, event)
-    states = {"before": phase.value, "following": following.value}
-    db.execute(_MOVED, {"round_id": round_id} | states)
+def lock(db: Connection, round_id: str) -> State:
+    """Do what `state_of` does, and lock the round's row until the commit."""
+    return state_of(db, round_id, _LOCKED)
+
+
+def move(db: Connection, round_id: str, following: Phase) -> None:
+    """Move a round on that is locked."""
+    db.execute(_MOVED, {"round_id": round_id, "following": following.value})
 
 
 def words(db: Connection, round_id: str) -> list[Word]:
@@ -108,16 +106,21 @@ def over(body: PartialSum | Abandonment) -> str:
     return " ".join((body.cohort, str(body.cohort_size), *(body.nodes or ())))
 
 
+def lacking(said: Iterable[Word], needed: int) -> int:
+    """Return how many partial sums a round lacks at least for a total.
+
+    Over one cohort `needed` are enough or, of sums that name the nodes, one of each of these.
+    """
+    cohorts = Counter(each.over for each in said if each.standing is Standing.OPEN)
+    left = ((len(each.split()[2:]) or needed) - count for each, count in cohorts.items())
+    return min(left, default=needed)
+
+
 def keep(
-    db: Connection,
-    signed: Signed[PartialSum] | Signed[Abandonment],
-    standing: Standing,
-    *,
-    needed: int,
+    db: Connection, signed: Signed[PartialSum] | Signed[Abandonment], standing: Standing
 ) -> None:
     """Store a Compute node's document; evidence only if there is none of its kind yet."""
     body = signed.body
-    named = body.nodes if isinstance(body, PartialSum) else None
     row = {
         "round": body.round,
         "node": signed.signer,
@@ -125,7 +128,6 @@ def keep(
         "standing": standing.value,
         "digest": signed.digest,
         "over": over(body),
-        "awaited": needed if named is None else len(named),
         "document": signed.encode(),
     }
     if standing is Standing.EVIDENCE:
@@ -177,21 +179,9 @@ def add_round(db: Connection, signed: Signed[RoundSpec]) -> bool:
     return is_new
 
 
-def find_phase(db: Connection, round_id: str) -> Phase:
-    """Return a round's phase.
-
-    Raises:
-        UnknownRound
-    """
-    phase = db.execute(select(rounds.c.phase).where(_IS_ROUND), {"round_id": round_id}).scalar()
-    if phase is None:
-        raise UnknownRound
-    return Phase(phase)
-
-
 def knows_round(db: Connection, round_id: str) -> bool:
     """Tell whether the round was announced."""
-    return db.execute(_KNOWN, {"round_id": round_id}).first() is not None
+    return db.execute(_STATE, {"round_id": round_id}).first() is not None
 
 
 def find_round(db: Connection, round_id: str) -> RoundRecord:
@@ -213,27 +203,28 @@ def find_round(db: Connection, round_id: str) -> RoundRecord:
     )
 
 
-def complete_rounds(db: Connection, now: datetime) -> Sequence[str]:
-    """Return the open rounds with enough partial sums over one cohort for a result.
+def due_rounds(db: Connection, now: datetime) -> tuple[list[str], list[str]]:
+    """Return which open rounds have enough partial sums, and which are over without.
 
-    Enough is one of each node or, from the round's `proceed_at` on, its threshold; of sums that
-    name the nodes, one of each of these.
+    Enough is one of each node or, from the round's `proceed_at` on, as many as `lacking` asks for;
+    a round that lacks some is over at its `give_up_at`.
     """
-    may_proceed = rounds.c.proceed_at <= milliseconds(now)
-    most_sums = func.coalesce(_of_a_cohort(func.count(), func.count().desc()), 0)
-    is_enough = (most_sums == rounds.c.nodes) | ((_lacking() <= 0) & may_proceed)
-    return _open_rounds(db, is_enough)
-
-
-def overdue_rounds(db: Connection, now: datetime) -> Sequence[str]:
-    """Return the open rounds that are past `give_up_at` and lack partial sums."""
-    is_over = rounds.c.give_up_at <= milliseconds(now)
-    return _open_rounds(db, is_over & (_lacking() > 0))
+    columns, complete, overdue = rounds.c, list[str](), list[str]()
+    query = select(columns.id, columns.nodes, columns.threshold, columns.proceed_at)
+    query = query.add_columns(columns.give_up_at).where(columns.phase.in_(OPEN))
+    for row in db.execute(query.order_by(columns.give_up_at)).all():
+        said = words(db, row.id)
+        lacks = lacking(said, row.threshold)
+        if lacking(said, row.nodes) <= 0 or (lacks <= 0 and row.proceed_at <= milliseconds(now)):
+            complete.append(row.id)
+        elif lacks > 0 and row.give_up_at <= milliseconds(now):
+            overdue.append(row.id)
+    return complete, overdue
 
 
 def oldest_open_round(db: Connection) -> bytes | None:
     """Return the signed spec of the open round that gives up first; None: none is open."""
-    query = select(rounds.c.spec).where(rounds.c.phase.in_([phase.value for phase in OPEN]))
+    query = select(rounds.c.spec).where(rounds.c.phase.in_(OPEN))
     return db.execute(query.order_by(rounds.c.give_up_at).limit(1)).scalar()
 
 
@@ -253,14 +244,13 @@ def publish(
     meanwhile: they must be compared first.
     """
     db = writer.db
-    phase = lock(db, round_id).phase
-    if phase not in OPEN or count_sums(db, round_id) != stored:
+    if lock(db, round_id).phase not in OPEN or count_sums(db, round_id) != stored:
         return False
     for standing, nodes in ((Standing.USED, used), (Standing.WRONG, wrong)):
         here = (received.c.round == round_id) & (received.c.slot == WORD)
         here &= received.c.node.in_(nodes)
         db.execute(received.update().where(here).values(standing=standing.value))
-    end(writer, round_id, phase, AggregationEvent.ENOUGH_PARTIAL_SUMS_STORED, attest)
+    end(writer, round_id, Phase.PUBLISHED, attest)
     return True
 
 
@@ -271,22 +261,20 @@ def abandon(writer: JournalWriter, round_id: str, attest: AttestEnd, *, stored: 
     means that they are too few for a result: False if they are not.
     """
     db = writer.db
-    phase = lock(db, round_id).phase
+    phase, _, needed = lock(db, round_id)
     if stored is None:
-        holds = db.execute(select(_lacking() > 0).where(rounds.c.id == round_id)).scalar_one()
+        holds = lacking(words(db, round_id), needed) > 0
     else:
         holds = count_sums(db, round_id) == stored
     if phase not in OPEN or not holds:
         return False
-    end(writer, round_id, phase, AggregationEvent.GIVEN_UP, attest)
+    end(writer, round_id, Phase.ABANDONED, attest)
     return True
 
 
-def end(
-    writer: JournalWriter, round_id: str, phase: Phase, event: AggregationEvent, attest: AttestEnd
-) -> None:
-    """Sign the aggregator's only word on a round, which is locked in an open phase."""
-    move(writer.db, round_id, phase, event)
+def end(writer: JournalWriter, round_id: str, phase: Phase, attest: AttestEnd) -> None:
+    """Sign the aggregator's only word on a round, which is locked and open."""
+    move(writer.db, round_id, phase)
     writer.append(END, round_id, attest)
 
 
@@ -324,43 +312,12 @@ def is_published_sum() -> ColumnElement[bool]:
     return is_sum & (rounds.c.phase == Phase.PUBLISHED.value)
 
 
-def find_end(
-    db: Connection, round_id: str, standing: Standing | None = None
-) -> tuple[bytes | None, bytes | None, Sequence[bytes]]:
-    """Return a round's result or else the aggregator's abandonment, None while it is open.
+def find_end(db: Connection, round_id: str) -> tuple[Phase, bytes | None]:
+    """Return a round's phase, and the aggregator's signed word on it: a result or an abandonment.
 
-    With a `standing`, and a result, also its partial sums of that standing.
+    None while it is open, or once it is forgotten.
 
     Raises:
         UnknownRound
     """
-    found = journal.find(db, END, round_id)
-    if find_phase(db, round_id) is Phase.ABANDONED:
-        return None, found, ()
-    sums = () if standing is None or found is None else find_partial_sums(db, round_id, standing)
-    return found, None, sums
-
-
-def _lacking() -> ColumnElement[int]:
-    """Return SQL for how many partial sums a round lacks at least for a total."""
-    lacking = func.max(received.c.awaited) - func.count()
-    return func.coalesce(_of_a_cohort(lacking, lacking), rounds.c.threshold)
-
-
-def _of_a_cohort(value: ColumnElement[int], order: ColumnElement[int]) -> ColumnElement[int]:
-    """Return SQL for a value of the partial sums over one cohort, which is the first by `order`."""
-    return (
-        select(value)
-        .where(received.c.round == rounds.c.id, received.c.standing == Standing.OPEN.value)
-        .group_by(received.c.over)
-        .correlate(rounds)
-        .order_by(order)
-        .limit(1)
-        .scalar_subquery()
-    )
-
-
-def _open_rounds(db: Connection, condition: ColumnElement[bool]) -> Sequence[str]:
-    is_open = rounds.c.phase.in_([phase.value for phase in OPEN])
-    query = select(rounds.c.id).where(is_open & condition)
-    return db.execute(query.order_by(rounds.c.give_up_at)).scalars().all()
+    return state_of(db, round_id).phase, journal.find(db, END, round_id)

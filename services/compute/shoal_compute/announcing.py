@@ -14,7 +14,7 @@ from shoal_compute.rounds import Round
 from shoal_compute.schema import charges
 from shoal_protocol.jobs.job_request import check_round_of_job
 from shoal_protocol.privacy.accounting import Balances, Cap, Cost
-from shoal_protocol.rounds.round_spec import RoundSpec, check_spec
+from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.errors import NotReady, ProtocolError, UnknownRound
 from shoal_protocol.wire.service_errors import BudgetExceeded
@@ -87,11 +87,10 @@ class Announcements:
             LedgerBroken, StorageUnavailable
         """
         self._own = resources
-        self._book, self._clock = resources.book, resources.clock
         self._reading = resources.worker("announcing")
         self._rounds, self._journal, self._keepers = rounds, journal, keepers
-        self._ledger = JobLedger()
-        resources.storage.run_here(self._ledger.verify)
+        self.ledger = JobLedger()
+        resources.storage.run_here(self.ledger.verify)
         self._one_at_a_time = asyncio.Lock()  # the bound on rounds holds for all of them
 
     async def announce(self, encoded: bytes) -> tuple[Round, bool]:
@@ -126,11 +125,11 @@ class Announcements:
             return self._rounds.live[signed.digest], False
         if len(self._rounds.live) >= MOST_LIVE_ROUNDS:
             raise NotReady("too many rounds are under way")
-        if signed.body.manifest != self._book.current.digest:
+        if signed.body.manifest != self._own.book.current.digest:
             await self._own.share_manifests()  # another replica may know it
         await self._keepers.check()
-        cap = await self._reading.run_sized(size, self._validate, signed)
-        is_new = await self._journal.run(self._add, signed, cap)
+        begins = await self._reading.run_sized(size, self._own.check_announced, signed)
+        is_new = await self._journal.run(self._add, signed, begins.manifest.policy.cap)
         self._rounds.over(signed.body.job, before=signed.body.number)
         return await self._rounds.find(signed.digest), is_new
 
@@ -142,12 +141,6 @@ class Announcements:
         writer.lock()
         check_next(db, spec)
         request = request_of(db, spec.job)
-        self._ledger.charge_up_to(writer, spec, cap)
-        check_round_of_job(spec, request, spent=self._ledger.spent_before(db, spec))
+        self.ledger.charge_up_to(writer, spec, cap)
+        check_round_of_job(spec, request, spent=self.ledger.spent_before(db, spec))
         return True
-
-    def _validate(self, signed: Signed[RoundSpec]) -> Cap:
-        consortium = self._own.beginning_under(signed.body.manifest)
-        consortium.verify(signed)
-        check_spec(signed.body, consortium, now=self._clock())
-        return consortium.manifest.policy.cap

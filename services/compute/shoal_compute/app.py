@@ -183,7 +183,7 @@ def create_app(
     async def announce(request: Request) -> Response:
         """Announce a round: the body is its signed spec."""
         known, new = await announcements.announce(await request.body())
-        return taken(_state(known, rounds.held(known)), is_new=new)
+        return taken(_state(known), is_new=new)
 
     @app.post(
         "/v1/totals",
@@ -229,7 +229,7 @@ def create_app(
     async def show(round_id: RoundId) -> Response:
         """Tell where a round stands, in counts."""
         known = await rounds.find(round_id)
-        return shown(_state(known, rounds.held(known)))
+        return shown(_state(known))
 
     @app.get("/v1/rounds/{round_id}/spec", **answers(signed(RoundSpec), UnknownRound))
     async def show_spec(round_id: RoundId) -> Response:
@@ -279,12 +279,12 @@ def create_app(
     return app
 
 
-def _state(known: Round, held: int) -> dict[str, Any]:
+def _state(known: Round) -> dict[str, Any]:
     return {
         "round": known.id,
         "phase": known.phase.value,
         "failure": None if known.failure is None else known.failure.model_dump(),
         "population_size": known.spec.body.population_size,
         "asked": len(known.intake.asked_here),
-        "held": held,
+        "held": len(known.held),
     }

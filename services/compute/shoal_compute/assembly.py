@@ -1,6 +1,5 @@
 """Puts a Compute node together from a party's keys, a directory and a clock."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -13,7 +12,7 @@ from shoal_compute.announcing import Announcements
 from shoal_compute.app import create_app
 from shoal_compute.charges import ChargesAnswers
 from shoal_compute.gossip import Gossip
-from shoal_compute.jobs import Jobs, Totals
+from shoal_compute.jobs import Jobs, Totals, withdrawn_jobs
 from shoal_compute.manifest_signing import ManifestSigning
 from shoal_compute.node import Leadership, Node
 from shoal_compute.round_book import RoundBook
@@ -24,23 +23,24 @@ from shoal_protocol.keeping import Loss
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Vote
 from shoal_protocol.trust.succession import ManifestStatement
 from shoal_service import service
+from shoal_service.journal_routes import ledger_routes
 from shoal_service.keepers import Keepers
 from shoal_service.keeping import Keeper, keeping_routes
 from shoal_service.standing import BOX_KEY_LIFETIME
 from shoal_service.storage.journal import Journal
-from shoal_service.storage.retention import Deleting, Deletions, Retention
+from shoal_service.storage.retention import Retention, delete_some
 from shoal_service.view import by_phase, in_words, journal_in_words
 
 
-def _due(db: Connection, before: datetime, most: int) -> Sequence[str]:
-    query = select(schema.jobs.c.job).where(schema.jobs.c.ends_by < before.timestamp())
-    return db.execute(query.order_by(schema.jobs.c.job).limit(most)).scalars().all()
+def forget(db: Connection, before: datetime) -> bool:
+    """Delete requests of jobs that ended before a moment; tell whether any were due.
 
-
-DELETIONS: Final = Deletions(
-    (Deleting(schema.jobs, lambda chosen: schema.jobs.c.job.in_(chosen)),), due=_due
-)
-"""All else stays: caps, own sums and the journal's check rest on it."""
+    All else stays: caps, own sums and the journal's check rest on it.
+    """
+    due = schema.jobs.c.ends_by < before.timestamp()
+    is_due = db.execute(select(schema.jobs.c.job).where(due).limit(1)).first() is not None
+    delete_some(db, schema.jobs, due)
+    return is_due
 
 
 _MOST_ROUNDS: Final = 50
@@ -63,7 +63,7 @@ async def look(own: service.Resources, rounds: RoundBook) -> dict[str, Any]:
                 "Phase": each.phase.value,
                 "Opened": in_words(each.spec.body.opened_at),
                 "Asked here": f"{len(each.intake.asked_here):,}",
-                "Held": f"{rounds.held(each):,}",
+                "Held": f"{len(each.held):,}",
             }
             for each in reversed(live)
         ],
@@ -154,5 +154,6 @@ def assemble(
         look=partial(look, own, rounds),
     )
     app.include_router(keeping_routes(keeper))
+    app.include_router(ledger_routes(own, announcements.ledger, withdrawn_jobs))
     own.vitals.watch_open_rounds(rounds.oldest_open)
-    return Service(app, own, node, adder, Retention(own, DELETIONS))
+    return Service(app, own, node, adder, Retention(own, forget))

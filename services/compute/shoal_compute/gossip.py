@@ -491,41 +491,41 @@ class Gossip:
         refused += failed
         if not passed:
             return
-        for signed, kept in zip(passed, await self._keep(known, passed), strict=True):
+        stored = await self._own.storage.run(store.keep, known.id, passed, own=known.own)
+        for signed, kept in zip(passed, stored, strict=True):
             known.learn(signed, kept)
             if kept is Kept.EVIDENCE:
                 self._outcomes.labels("document_evidence").inc()
                 log.warning("a party signed two documents", kind=signed.body.kind)
         self._own.wake.set()
+        await self._vote(known)
 
-    async def _keep(self, known: Round, passed: list[SignedAttestation]) -> list[Kept]:
-        """Store documents of a round, together with the vote that follows from them, if any.
-
-        The answer to the message that brought them then contains the vote.
+    async def _vote(self, known: Round) -> None:
+        """Cast the vote that follows from what came: the answer to the message then contains it.
 
         Raises:
             StorageUnavailable
         """
-        if known.phase is Phase.FROZEN and known.own not in known.votes and self._leads():
-            following = known.with_documents(passed)
-            decision = decide(following, self._own.clock())
-            if isinstance(decision, CastVote):
+        decision = decide(known, self._own.clock()) if self._leads() else None
+        if isinstance(decision, CastVote):
+            try:
+                await self.cast(known, decision)
+            except LostRace:
+                log.debug("a vote waits for the next step", round=known.id)
 
-                def attest(entry: Link) -> Signed[Vote]:
-                    body = attesting.vote(following, decision.nodes, decision.cohort, entry)
-                    return self._own.sign(body)
+    async def cast(self, known: Round, decision: CastVote) -> None:
+        """Sign and keep this node's only vote in a round.
 
-                try:
-                    kept, vote = await self._journal.run(
-                        store.keep_and_cast, known.id, passed, attest, own=known.own
-                    )
-                except LostRace:
-                    log.debug("a vote waits for the next step", round=known.id)
-                else:
-                    known.learn(vote, Kept.FIRST)
-                    known.keep_cohorts(following)
-                    return kept
-        return await self._own.storage.run(store.keep, known.id, passed, own=known.own)
+        Raises:
+            LostRace: the round is not frozen, or a vote was cast.
+            StorageUnavailable
+        """
+
+        def attest(entry: Link) -> Signed[Vote]:
+            return self._own.sign(attesting.vote(known, decision.nodes, decision.cohort, entry))
+
+        vote = await self._journal.run(store.cast, known.id, attest)
+        known.learn(vote, Kept.FIRST)
 
     def due(self, *, busy: Callable[[str], bool]) -> dict[str, Message]:
         """Return the message due to each peer, except peers with an exchange under way."""

@@ -4,7 +4,7 @@ Rounds are held to the request of their job. Anyone may relay requests and withd
 analyst's signature decides. Once this node signed a job's total it refuses further rounds of it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -113,6 +113,12 @@ def request_of(db: Connection, job: str) -> JobRequest:
     if found.withdrawal is not None:
         raise RefusedSpec("the analyst has withdrawn the job")
     return decode(found.request, JobRequest).body
+
+
+def withdrawn_jobs(db: Connection) -> Sequence[str]:
+    """Return the jobs on file that their analysts withdrew."""
+    query = select(jobs.c.job).where(jobs.c.withdrawal.is_not(None)).order_by(jobs.c.job)
+    return db.execute(query).scalars().all()
 
 
 def _add(

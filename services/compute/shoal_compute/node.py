@@ -212,9 +212,7 @@ class Node:
         if isinstance(decision, Freeze):
             await self._freeze(known)
         elif isinstance(decision, CastVote):
-            attest = partial(attesting.vote, known, decision.nodes, decision.cohort)
-            vote = await self._journal.run(store.cast, known.id, self._signing(attest))
-            known.learn(vote, Kept.FIRST)
+            await self._gossip.cast(known, decision)
         elif isinstance(decision, GiveUp):
             await self._give_up(known, decision.reason)
         elif isinstance(decision, CallOff):
@@ -288,9 +286,8 @@ class Node:
     async def _acknowledged(self, known: Round) -> None:
         """Note that the aggregator has this node's last word on a round, or nobody needs it."""
         if known.phase is Phase.AGREED:
-            most = shares.erased_at_once(known.spec.body.dimension)
             try:
-                known.emptied = await self._own.storage.run(store.publish, known.id, most)
+                await self._own.storage.run(store.publish, known.id)
             except LostRace:  # another replica noted it
                 await self._rounds.reload(known)
                 return
@@ -361,7 +358,7 @@ class Node:
 
     async def _erase(self, known: Round) -> None:
         most = shares.erased_at_once(known.spec.body.dimension)
-        after: int | None = None if known.emptied else -1
+        after: int | None = -1
         while after is not None:
             after = await self._own.storage.run(shares.erase_payloads, known.id, most, after)
         await asyncio.to_thread(self._own.storage.truncate_log)

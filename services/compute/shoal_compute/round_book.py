@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Row, select
 from shoal_compute import store
 from shoal_compute.rounds import Round, open_round
 from shoal_compute.schema import rounds
-from shoal_compute.shares import count_held, held_answers
+from shoal_compute.shares import held_answers
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import decode
@@ -26,14 +26,13 @@ from shoal_service.service import Resources
 log = structlog.get_logger()
 
 
-# The pause between two counts is this many times the duration of the last one.
+# The pause between two looks at what a round holds is this many times the duration of the last one.
 _REST: Final = 20.0
 
 
-def _count(db: Connection, round_id: str, enough: int) -> tuple[int, BitMap | None]:
+def _held(db: Connection, round_id: str) -> BitMap:
     number = db.execute(select(rounds.c.number).where(rounds.c.id == round_id)).scalar_one()
-    count = count_held(db, number)
-    return count, held_answers(db, number).holders if count >= enough else None
+    return held_answers(db, number).holders
 
 
 _FINISHED_IN_MEMORY: Final = 32
@@ -51,8 +50,8 @@ class RoundBook:
         """
         self._own = resources
         self._storage, self._book = resources.storage, resources.book
-        # by round: how many shares were counted, and the next count by the event loop's clock
-        self._counted: dict[str, tuple[int, float]] = {}
+        # by round: when to look at what it holds, by the event loop's clock
+        self._look_at: dict[str, float] = {}
         self._finished: OrderedDict[str, Round] = OrderedDict()
         self.live: dict[str, Round] = self._storage.run_here(
             lambda db: {row.id: self._open(db, row) for row in store.rounds_with_work(db)}
@@ -176,35 +175,22 @@ class RoundBook:
             if stored != own and not (stored is None and known.done):
                 await self.reload(known)
             if known.phase in TAKES_SHARES:
-                await self._count(known)
+                await self._look(known)
 
-    def held(self, known: Round) -> int:
-        """Return how many clients' shares this node is known to hold."""
-        counted = self._counted.get(known.id)
-        return len(known.held) if counted is None else max(counted[0], len(known.held))
+    async def _look(self, known: Round) -> None:
+        """Note whose shares all replicas have stored in a round, if that is due.
 
-    async def _count(self, known: Round) -> None:
-        """Count the shares of a round that all replicas have stored, if that is due.
-
-        The count only hints at when to freeze: the freeze itself reads what is stored. Whose shares
-        are held is noted once a freeze may depend on it: when everybody's share is here, or all
-        other nodes have frozen.
+        It only hints at when to freeze: the freeze itself reads what is stored.
 
         Raises:
             StorageUnavailable
         """
-        loop = asyncio.get_running_loop()
-        begun = loop.time()
-        before = self._counted.get(known.id)
-        if before is not None and begun < before[1]:
+        clock = asyncio.get_running_loop().time
+        if (begun := clock()) < self._look_at.get(known.id, begun):
             return
-        peers_froze = all(name in known.holdings for name in known.peers)
-        enough = len(known.held) + 1 if peers_froze else len(known.intake.asked_here)
-        count, held = await self._storage.run(_count, known.id, enough)
-        if held is not None:
-            known.held |= held
-        now = loop.time()
-        self._counted[known.id] = (count, now + _REST * (now - begun))
+        known.held |= await self._storage.run(_held, known.id)
+        now = clock()
+        self._look_at[known.id] = now + _REST * (now - begun)
 
     def over(self, job: str, *, before: int | None = None) -> None:
         """Note that the trainer is done with a job's rounds, those with numbers below `before`."""
@@ -216,7 +202,7 @@ class RoundBook:
     def retire(self, known: Round) -> None:
         """Note that no work is left in a round."""
         self.live.pop(known.id, None)
-        self._counted.pop(known.id, None)
+        self._look_at.pop(known.id, None)
         self._finished[known.id] = known
         while len(self._finished) > _FINISHED_IN_MEMORY:
             self._finished.popitem(last=False)

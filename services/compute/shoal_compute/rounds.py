@@ -1,10 +1,10 @@
 """A round's state in memory, and the checks of its envelopes; the store is authoritative."""
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Sequence
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from nacl.public import PrivateKey
@@ -166,7 +166,6 @@ class Round:
     votes: dict[str, Vote] = field(default_factory=dict)  # by node
     abandonments: dict[str, Abandonment] = field(default_factory=dict)  # by party
     equivocation: bool = False  # somebody signed two different holdings or votes
-    emptied: bool = False  # no payload is left in the database; its log may still have some
     over: bool = False  # the trainer has gone on: to the job's next round, or to its end
     # by nodes, whose holdings never change
     _cohorts: dict[tuple[str, ...], StoredAnswers] = field(default_factory=dict)
@@ -261,21 +260,6 @@ class Round:
             self.votes[body.node] = body
         elif isinstance(body, Abandonment):
             self.abandonments[body.party] = body
-
-    def with_documents(self, signed: Iterable[SignedAttestation]) -> "Round":
-        """Return the round as it will be once these are on file, each its signer's first."""
-        copies: dict[str, Any] = {
-            name: dict(value) for name, value in vars(self).items() if isinstance(value, dict)
-        }
-        following = replace(self, **copies)
-        for each in signed:
-            following.learn(each, Kept.FIRST)
-        return following
-
-    def keep_cohorts(self, following: "Round") -> None:
-        """Keep what was worked out of the round as it is now."""
-        self._cohorts |= following._cohorts
-        self._digests |= following._digests
 
 
 def open_round(

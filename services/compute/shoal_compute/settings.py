@@ -1,7 +1,6 @@
 """The settings that only a Compute node has."""
 
 import re
-from pathlib import Path
 from typing import Final
 
 from pydantic import Field, field_validator
@@ -44,10 +43,3 @@ class ComputeSettings(ServiceSettings):
         if address[1] == "tcp" and (address[2] or address[3]).lower() not in OWN_MACHINE:
             raise ValueError("shares would go out in clear")
         return where
-
-
-class LedgerSettings(ComputeSettings):
-    """Settings for showing a node's ledger; those that only serving needs may stay unset."""
-
-    consortium: Path = Path()
-    port: int = Field(default=0, ge=0, le=65_535)

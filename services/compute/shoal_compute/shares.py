@@ -5,13 +5,12 @@ Every function here runs inside one transaction of the caller, which makes it du
 
 from collections import defaultdict
 from collections.abc import Sequence
-from enum import Enum, auto
 from operator import attrgetter
 from typing import Final
 
 import numpy as np
 from pyroaring import BitMap
-from sqlalchemy import Connection, bindparam, func, select, update
+from sqlalchemy import Connection, bindparam, select, update
 
 from shoal_compute import machines
 from shoal_compute.bulks import (
@@ -28,7 +27,15 @@ from shoal_compute.schema import bulks, rounds, shares
 from shoal_protocol.rounds.attestations import TAG_BYTES, StoredAnswers
 from shoal_protocol.sharing.envelope import ANSWER_BYTES, epoch_of
 from shoal_protocol.sharing.shares import ShareKind
+from shoal_protocol.wire.errors import ProtocolError, UnknownRound
 from shoal_protocol.wire.phases import ROUND, TAKES_SHARES, Event, Phase, after
+from shoal_protocol.wire.service_errors import (
+    BeforeRestore,
+    ConflictingDocument,
+    RoundAbandoned,
+    Superseded,
+    TooLate,
+)
 from shoal_service.storage.database import inserting_new
 
 SMALLEST_BULK: Final = 64  # fewer are stored in a row each: every bulk may be looked through
@@ -59,17 +66,8 @@ _HELD_SINGLY: Final = select(shares.c.holder, shares.c.answer).where(
 )
 
 
-class Outcome(Enum):
-    """The outcome of storing a share."""
-
-    STORED = auto()
-    STORED_BEFORE = auto()  # the same envelope
-    CONFLICTING = auto()  # the holder's other envelope is stored, and stays
-    CLOSED = auto()  # the round is frozen, or further
-    ABANDONED = auto()
-    UNKNOWN_ROUND = auto()
-    SUPERSEDED = auto()  # the holder has restored its state on another machine
-    BEFORE_RESTORE = auto()  # the round was here before, so the lost machine may have answered it
+Outcome = int | type[ProtocolError]
+"""201 for a share that is new, 200 for one whose envelope is on file, or why it is refused."""
 
 
 def add_shares(db: Connection, batch: Sequence[AcceptedShare]) -> list[Outcome]:
@@ -81,24 +79,24 @@ def add_shares(db: Connection, batch: Sequence[AcceptedShare]) -> list[Outcome]:
     by_round: dict[str, list[int]] = defaultdict(list)
     for position, share in enumerate(batch):
         by_round[share.round_id].append(position)
-    outcomes = [Outcome.UNKNOWN_ROUND] * len(batch)
+    outcomes: list[Outcome] = [UnknownRound] * len(batch)
+    results: list[Outcome]
     for round_id, number, phase_name in _lock_rounds(db, list(by_round)):
         positions, phase = by_round[round_id], Phase(phase_name)
         offered = [batch[position] for position in positions]
         if phase in TAKES_SHARES:
             if _store_in_bulks(db, number, offered):
-                results = [Outcome.STORED] * len(offered)
+                results = [201] * len(offered)
             else:
                 results = _store_singly(db, number, offered)
-            if phase is Phase.ANNOUNCED and Outcome.STORED in results:
+            if phase is Phase.ANNOUNCED and 201 in results:
                 moved = after(ROUND, phase, Event.SHARE_STORED)
                 db.execute(update(rounds).where(rounds.c.number == number).values(phase=moved))
         else:
-            closed = Outcome.ABANDONED if phase is Phase.ABANDONED else Outcome.CLOSED
+            closed = RoundAbandoned if phase is Phase.ABANDONED else TooLate
             stored = _digests(db, number, [share.holder for share in offered])
             results = [
-                Outcome.STORED_BEFORE if stored.get(share.holder) == share.digest else closed
-                for share in offered
+                200 if stored.get(share.holder) == share.digest else closed for share in offered
             ]
         for position, outcome in zip(positions, results, strict=True):
             outcomes[position] = outcome
@@ -160,30 +158,30 @@ def _store_singly(db: Connection, number: int, offered: list[AcceptedShare]) -> 
     inserted = set(db.execute(insert, rows).scalars()) if rows else set()
     others = {share.holder for share in offered} - inserted
     before = _digests(db, number, sorted(others)) | in_bulks
-    results = []
+    results: list[Outcome] = []
     for share in offered:
         if share.holder in inserted and first[share.holder] is share:
-            results.append(Outcome.STORED)
+            results.append(201)
         elif share.digest in void:
             stored = before.get(share.holder) == share.digest
-            results.append(Outcome.STORED_BEFORE if stored else void[share.digest])
+            results.append(200 if stored else void[share.digest])
         else:
             kept = before.get(share.holder, first[share.holder].digest)
             same = kept == share.digest
-            results.append(Outcome.STORED_BEFORE if same else Outcome.CONFLICTING)
+            results.append(200 if same else ConflictingDocument)
     return results
 
 
 def _void(db: Connection, number: int, offered: Sequence[AcceptedShare]) -> dict[bytes, Outcome]:
     """Return, by digest, the shares that do not count, since their holder restored its state."""
     counting = machines.counting(db, [share.holder for share in offered])
-    found = {}
+    found: dict[bytes, Outcome] = {}
     for share in offered:
         machine, epoch = counting.get(share.holder), epoch_of(share.answer)
         if machine is not None and epoch < machine.epoch:
-            found[share.digest] = Outcome.SUPERSEDED
+            found[share.digest] = Superseded
         elif machine is not None and epoch == machine.epoch and number <= machine.rounds:
-            found[share.digest] = Outcome.BEFORE_RESTORE
+            found[share.digest] = BeforeRestore
     return found
 
 
@@ -215,14 +213,6 @@ def held_answers(db: Connection, number: int) -> StoredAnswers:
     all_holders = np.concatenate(holders)
     order = np.argsort(all_holders)
     return StoredAnswers(BitMap(all_holders), np.concatenate(tags)[order].tobytes())
-
-
-def count_held(db: Connection, number: int) -> int:
-    """Return how many data holders' shares are stored in the round with this number."""
-    each = select(func.count()).select_from(shares).where(shares.c.round == number)
-    together = select(func.coalesce(func.sum(func.length(bulks.c.holders)), 0))
-    together = together.where(bulks.c.round == number)
-    return int(db.execute(each).scalar_one()) + int(db.execute(together).scalar_one()) // 4
 
 
 def places_of(db: Connection, round_id: str, holders: BitMap, dimension: int) -> list[Place]:

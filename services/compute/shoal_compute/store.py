@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Row, bindparam, func, select, update
 from sqlalchemy.sql.dml import ReturningUpdate
 
 from shoal_compute.schema import charges, journal, received, rounds
-from shoal_compute.shares import erase_payloads, held_answers
+from shoal_compute.shares import held_answers
 from shoal_protocol.journal import Link
 from shoal_protocol.rounds.attestations import (
     END,
@@ -181,25 +181,6 @@ def cast(
     return _add_own(writer, number, VOTE, round_id, attest)
 
 
-def keep_and_cast(
-    writer: JournalWriter,
-    round_id: str,
-    signed: Sequence[SignedAttestation],
-    attest: Callable[[Link], Signed[Vote]],
-    *,
-    own: str,
-) -> tuple[list[Kept], Signed[Vote]]:
-    """Do what `keep` does, and `cast` the vote that follows once all of them count.
-
-    Raises:
-        LostRace: one of them does not, or as `cast`; nothing was stored.
-    """
-    kept = keep(writer.db, round_id, signed, own=own)
-    if set(kept) != {Kept.FIRST}:
-        raise LostRace
-    return kept, cast(writer, round_id, attest)
-
-
 def agree(
     writer: JournalWriter,
     round_id: str,
@@ -218,16 +199,13 @@ def agree(
     return _add_own(writer, number, END, round_id, partial(attest, charge))
 
 
-def publish(db: Connection, round_id: str, most: int) -> bool:
-    """Note that the aggregator has the partial sum, and erase up to `most` payloads of shares.
-
-    Tell whether none is left.
+def publish(db: Connection, round_id: str) -> None:
+    """Note that the aggregator has the partial sum: the payloads of shares may be erased.
 
     Raises:
         LostRace: the round is not agreed.
     """
     _move(db, round_id, Phase.AGREED, Event.SUM_PUBLISHED, reported=True)
-    return erase_payloads(db, round_id, most) is None
 
 
 def give_up(

@@ -12,17 +12,14 @@ from pyroaring import BitMap
 from shoal_compute.bulks import AcceptedShare
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
-from shoal_compute.shares import Outcome, add_shares, stored_digests
+from shoal_compute.shares import add_shares, stored_digests
 from shoal_protocol.sharing.received import parse, read_receipt_query, unframe
-from shoal_protocol.wire.errors import ProtocolError, UnknownRound
+from shoal_protocol.wire.errors import ProtocolError
 from shoal_protocol.wire.phases import TAKES_SHARES, Phase
 from shoal_protocol.wire.service_errors import (
-    BeforeRestore,
-    ConflictingDocument,
     MalformedEnvelope,
     RoundAbandoned,
     StorageUnavailable,
-    Superseded,
     TooLate,
 )
 from shoal_service.service import Resources
@@ -32,15 +29,6 @@ MOST_IN_BULK: Final = 10_000
 _AS_LONG_AS_BYTES: Final = 8 << 10  # checking any envelope takes as long as reading this many bytes
 _LARGEST_COMMIT: Final = MOST_IN_BULK
 _COMMITS_AT_ONCE: Final = 2  # one is written while the one before it is counted
-
-_REFUSALS: Final[dict[Outcome, type[ProtocolError]]] = {
-    Outcome.CONFLICTING: ConflictingDocument,
-    Outcome.CLOSED: TooLate,
-    Outcome.ABANDONED: RoundAbandoned,
-    Outcome.UNKNOWN_ROUND: UnknownRound,
-    Outcome.SUPERSEDED: Superseded,
-    Outcome.BEFORE_RESTORE: BeforeRestore,
-}
 
 
 class Uploads:
@@ -143,11 +131,11 @@ class Uploads:
         outcomes = await self._own.storage.run(add_shares, shares)
         stored: dict[str, list[int]] = defaultdict(list)
         for share, outcome in zip(shares, outcomes, strict=True):
-            if outcome is Outcome.STORED:
+            if outcome == 201:
                 stored[share.round_id].append(share.holder)
         for round_id, holders in stored.items():
             self._note(round_id, holders)
-        return [_status(outcome) for outcome in outcomes]
+        return [each if isinstance(each, int) else each() for each in outcomes]
 
     def _note(self, round_id: str, holders: Sequence[int]) -> None:
         """Account for shares of a round that were just stored."""
@@ -160,9 +148,3 @@ class Uploads:
             round_.phase = Phase.COLLECTING
         if len(round_.held) == len(round_.intake.asked_here):
             self._own.wake.set()
-
-
-def _status(outcome: Outcome) -> int | ProtocolError:
-    if outcome is Outcome.STORED:
-        return 201
-    return 200 if outcome is Outcome.STORED_BEFORE else _REFUSALS[outcome]()

@@ -1,9 +1,15 @@
-"""The HTTP route by which a service shows its journal to everybody."""
+"""The HTTP routes of a journal: everybody is shown its chain, the operator what it charged."""
+
+import asyncio
+from collections.abc import Callable, Sequence
 
 from fastapi import APIRouter, Response
+from sqlalchemy import Connection
 
 from shoal_kit.web.openapi import After, answers, having
-from shoal_service.replies import Count, document
+from shoal_service.replies import Count, document, shown
+from shoal_service.service import Resources
+from shoal_service.storage.charges import Ledger
 from shoal_service.storage.journal import Journal
 
 
@@ -18,5 +24,32 @@ def journal_routes(journal: Journal) -> APIRouter:
         Statements are shown of public kinds alone.
         """
         return document(await journal.shown(after, count))
+
+    return router
+
+
+def ledger_routes(
+    own: Resources, ledger: Ledger, withdrawn: Callable[[Connection], Sequence[str]]
+) -> APIRouter:
+    """Return GET /v1/ledger; `withdrawn` returns the jobs that their analysts withdrew."""
+    router, run = APIRouter(), own.storage.run
+
+    @router.get(
+        "/v1/ledger",
+        dependencies=own.for_the_operator,
+        **answers(having("entries", "next", "withdrawn"), 401),
+    )
+    async def show_ledger(after: After = 0, count: Count = 1000) -> Response:
+        """List the rounds ever charged or given back and what they cost, but the first `after`.
+
+        `cumulative_epsilon` is at the present policy's delta, of the client of the entry's
+        population who has spent most. `next` is what to ask `after` next, null if there was no
+        more than that. `withdrawn` are all jobs that their analysts withdrew.
+        """
+        lines = await run(ledger.page, after=after, count=count)
+        delta = own.book.current.manifest.policy.delta
+        entries = await asyncio.to_thread(lambda: [line.shown(delta) for line in lines])
+        following = after + count if len(lines) == count else None
+        return shown({"entries": entries, "next": following, "withdrawn": await run(withdrawn)})
 
     return router

@@ -21,16 +21,14 @@ from shoal_kit.database_file import ACCEPT, RESTORE
 from shoal_kit.manifest_book import ManifestBook, newest_with
 from shoal_kit.pace import Pace
 from shoal_kit.peers.exchange import Unavailable
-from shoal_protocol.journal import Link, Statement, epoch_order
+from shoal_protocol.journal import EntryPlace, Link, Statement, epoch_order
 from shoal_protocol.keeping import (
     MOST_LINKS,
     Advance,
-    EntryPlace,
     JournalHead,
     Loss,
     is_majority,
     keepers_of,
-    place_of,
 )
 from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.trust.succession import ManifestStatement
@@ -166,11 +164,11 @@ class Keepers:
         if head is not None and is_by(head, own.book, own.name):
             number = await own.storage.run(_shared, self._journal.tables, head.body)
             if number is None:
-                self._shown[head.digest] = head.body.place
+                self._shown[head.digest] = head.body
                 self._sequence = max(self._sequence, head.body.sequence)
         if statement is not None:
             if not await own.storage.run(_has, self._journal.tables, statement):
-                self._shown[statement.digest] = place_of(statement.body)
+                self._shown[statement.digest] = statement.body.entry
         self._at[party.name] = number or 0
 
     async def _judge(self) -> None:
@@ -250,7 +248,8 @@ class Keepers:
     def _begin_epoch(self, writer: JournalWriter) -> None:
         """Go on without what the journal lacks: in a higher epoch, which begins with a loss."""
         own, tables = self._own, self._journal.tables
-        lost = max(self._shown.values(), key=lambda each: each.order)
+        last = max(self._shown.values(), key=lambda each: each.order)
+        lost = EntryPlace(epoch=last.epoch, number=last.number)
         epoch, _ = tables.lock(writer.db)
         counter = max(epoch_order(each)[0] for each in (epoch, lost.epoch)) + 1
         higher = f"{counter}-{secrets.token_hex(16)}"
@@ -294,7 +293,7 @@ def _shared(db: Connection, tables: JournalTables, head: JournalHead) -> int | N
     if tables.holds(db, head.head):
         return head.number
     for loss in _losses(db, tables):
-        if head.place.order <= loss.lost.order:
+        if head.order <= loss.lost.order:
             return loss.entry.number - 1
     return None
 
@@ -312,8 +311,7 @@ def _has(db: Connection, tables: JournalTables, signed: Signed[Statement]) -> bo
     row = db.execute(query).one_or_none()
     if row is not None and row.body in (None, signed.encode()):
         return True
-    place = place_of(statement)
-    return any(place.order <= each.lost.order for each in _losses(db, tables))
+    return any(statement.entry.order <= each.lost.order for each in _losses(db, tables))
 
 
 def newest_loss(db: Connection, tables: JournalTables) -> Loss | None:

@@ -28,7 +28,6 @@ from shoal_protocol.keeping import (
     JournalHead,
     KeptHeads,
     keepers_of,
-    place_of,
 )
 from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.wire.documents import Signed, decode
@@ -59,7 +58,7 @@ def newest(encoded: Iterable[bytes], service: str, *kinds: type[Statement]) -> b
     """Return the one of these signed statements that the journal of a service had last."""
     statements = (decode(each, *kinds) for each in encoded)
     own = (each for each in statements if each.signer == service)
-    last = max(own, key=lambda each: place_of(each.body).order, default=None)
+    last = max(own, key=lambda each: each.body.entry.order, default=None)
     return None if last is None else last.encode()
 
 
@@ -106,24 +105,29 @@ class Keeper:
 
     def _take(self, db: Connection, advance: Advance) -> None:
         """Go on to a newer head along its entries; keep one without them as evidence."""
-        head, columns = advance.head, self._table.c
-        insert_new(db, self._table, service=head.signer)
-        here = columns.service == head.signer
-        row = db.execute(select(columns.head).where(here).with_for_update()).one()
-        kept = None if row.head is None else decode(row.head, JournalHead).body
+        head, kept = advance.head, self._lock(db, advance.head.signer)
+        here = self._table.update().where(self._table.c.service == head.signer)
         if advance.leads_from(kept):
-            db.execute(self._table.update().where(here).values(head=head.encode()))
+            db.execute(here.values(head=head.encode()))
         elif (
             kept is not None
             and advance.after == kept.number
             and advance.loss is None
-            and head.body.place.order > kept.place.order  # not what an accepted loss left behind
+            and head.body.order > kept.order  # not what an accepted loss left behind
         ):
             log.error(
                 "a service shows two histories of its journal; both heads are kept as evidence",
                 party=head.signer,
             )
-            db.execute(self._table.update().where(here).values(rival=head.encode()))
+            db.execute(here.values(rival=head.encode()))
+
+    def _lock(self, db: Connection, service: str) -> JournalHead | None:
+        """Return the head of a service that is kept, if there is one, and lock its row."""
+        insert_new(db, self._table, service=service)
+        columns = self._table.c
+        query = select(columns.head).where(columns.service == service).with_for_update()
+        head = db.execute(query).scalar_one()
+        return None if head is None else decode(head, JournalHead).body
 
     def _all(self, db: Connection) -> dict[str, bytes | None]:
         columns = self._table.c
@@ -151,18 +155,14 @@ class Keeper:
         return good
 
     def _adopt(self, db: Connection, heads: Sequence[Signed[JournalHead]]) -> None:
-        in_order = sorted(heads, key=lambda each: each.body.place.order)
+        in_order = sorted(heads, key=lambda each: each.body.order)
         last = {each.signer: each for each in in_order}
         last.pop(self._own.name, None)
-        columns = self._table.c
         for name, head in sorted(last.items()):
-            insert_new(db, self._table, service=name)
-            here = columns.service == name
-            row = db.execute(select(columns.head).where(here).with_for_update()).one()
-            # an older one may have come to this keeper meanwhile
-            kept = None if row.head is None else decode(row.head, JournalHead).body.place.order
-            if kept is None or kept < head.body.place.order:
-                db.execute(self._table.update().where(here).values(head=head.encode()))
+            kept = self._lock(db, name)  # an older one may have come to this keeper meanwhile
+            if kept is None or kept.order < head.body.order:
+                here = self._table.update().where(self._table.c.service == name)
+                db.execute(here.values(head=head.encode()))
         insert_new(db, self._table, service=self._own.name)
 
     async def ask(

@@ -76,12 +76,10 @@ def run_service(
     *,
     tick_seconds: float,
     settings: type[ServiceSettings] = ServiceSettings,
-    also: str = "",
 ) -> None:
     """Run a service until it is told to stop; it steps at least every `tick_seconds`.
 
-    `also` is said by --help. Settings beyond those of every service are handed to `assemble` by
-    their names.
+    Settings beyond those of every service are handed to `assemble` by their names.
 
     Raises:
         SystemExit: with status 78 and one line on standard error, if it cannot start; 0 after
@@ -89,7 +87,7 @@ def run_service(
     """
     argparse.ArgumentParser(
         prog=f"python -m shoal_{role}",
-        description=f"Run the service until it is told to stop. {also}",
+        description="Run the service until it is told to stop.",
         epilog=f"It reads the environment:\n{_describe(settings)}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     ).parse_args()

@@ -30,6 +30,7 @@ from shoal_kit.vitals import Vitals
 from shoal_kit.web.application import create_application
 from shoal_kit.web.openapi import only_with
 from shoal_protocol.keeping import HEADS_PATH, LARGEST_ADVANCE_BYTES
+from shoal_protocol.rounds.round_spec import RoundSpec, check_spec
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import BoundDocument, DocumentT, Signed, sign
 from shoal_protocol.wire.errors import LedgerBroken, UnknownManifest
@@ -188,6 +189,17 @@ class Resources:
             with suppress(UnknownManifest):
                 return self.book.get(digest)
         return self.book.in_force(digest)
+
+    def check_announced(self, signed: Signed[RoundSpec]) -> Consortium:
+        """Check a round that its trainer announces; return the version under which it begins.
+
+        Raises:
+            WrongManifest, UnknownSigner, WrongSigner, BadSignature, RefusedSpec, MalformedDocument
+        """
+        consortium = self.beginning_under(signed.body.manifest)
+        consortium.verify(signed)
+        check_spec(signed.body, consortium, now=self.clock())
+        return consortium
 
     def _handed_over_by(self) -> datetime:
         """Return until when rounds may begin under the version before the one in force."""

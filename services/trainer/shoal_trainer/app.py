@@ -13,7 +13,6 @@ from shoal_kit.web.openapi import (
     ANY,
     BINARY,
     SIGNED,
-    After,
     JobId,
     answers,
     having,
@@ -54,7 +53,6 @@ from shoal_protocol.wire.service_errors import (
     StaleQuery,
 )
 from shoal_service.replies import (
-    Count,
     document,
     settled,
     shown,
@@ -448,7 +446,7 @@ def create_app(
 
         found = await changes.until_found(job, certificate, wait)
         if found is None:
-            missing = (await certifier.unsigned(job)).missing
+            missing = await certifier.missing(job)
             raise CertificateIncomplete(
                 "not all of the job's Compute nodes have signed how many of its rounds they "
                 f"charged; missing: {', '.join(missing)}"
@@ -456,28 +454,5 @@ def create_app(
                 else None
             )
         return document(found, media_type="application/gzip")
-
-    @app.get(
-        "/v1/ledger",
-        dependencies=crowds.resources.for_the_operator,
-        **answers(having("entries", "next", "withdrawn"), 401),
-    )
-    async def show_ledger(after: After = 0, count: Count = 1000) -> Response:
-        """List the rounds ever charged or given back and what they cost, but the first `after`.
-
-        `cumulative_epsilon` is at the present policy's delta, of the client of the entry's
-        population who has spent most. `next` is what to ask `after` next, null if there was no
-        more than that. `withdrawn` are all jobs that their analysts withdrew.
-        """
-        lines = await run(resources.ledger.page, after=after, count=count)
-        delta = book.current.manifest.policy.delta
-        entries = await asyncio.to_thread(lambda: [line.shown(delta) for line in lines])
-        return shown(
-            {
-                "entries": entries,
-                "next": after + count if len(lines) == count else None,
-                "withdrawn": await run(store.list_jobs, JobPhase.WITHDRAWN),
-            }
-        )
 
     return app

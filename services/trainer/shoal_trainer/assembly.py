@@ -12,18 +12,19 @@ from typing import Final, Literal, Unpack
 import nacl.utils
 import structlog
 from pydantic import Field
-from sqlalchemy import Connection, Table, select, update
+from sqlalchemy import Connection, select, update
 
 from shoal_kit.startup import StartupRefused
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.phases import JobPhase
 from shoal_protocol.wire.service_errors import StorageUnavailable
 from shoal_service import service
-from shoal_service.journal_routes import journal_routes
+from shoal_service.journal_routes import journal_routes, ledger_routes
 from shoal_service.keepers import Keepers
 from shoal_service.keeping import Keeper, keeping_routes
 from shoal_service.running import ServiceSettings
-from shoal_service.storage.retention import MOST_ROWS, Chosen, Deleting, Deletions, Jobs, Retention
+from shoal_service.storage import retention
+from shoal_service.storage.retention import MOST_JOBS, Retention, delete_some
 from shoal_service.storage.shared_manifests import SharedManifests
 from shoal_trainer import schema
 from shoal_trainer.app import create_app
@@ -51,7 +52,7 @@ from shoal_trainer.schema import (
     totals,
     withdrawals,
 )
-from shoal_trainer.store import newest_of
+from shoal_trainer.store import list_jobs, newest_of
 
 log = structlog.get_logger()
 
@@ -157,11 +158,7 @@ def assemble_replica(
 _OPEN: Final = (JobPhase.JOINING.value, JobPhase.RUNNING.value)
 
 
-def _of_jobs(table: Table) -> Chosen:
-    return lambda chosen: table.c.job.in_(chosen)
-
-
-def _due(db: Connection, before: datetime, most: int) -> Sequence[str]:
+def _due(db: Connection, before: datetime) -> Sequence[str]:
     """Return jobs that ended so long ago, those whose deletion was begun first.
 
     One waits for its certificate, however long it takes.
@@ -172,41 +169,31 @@ def _due(db: Connection, before: datetime, most: int) -> Sequence[str]:
     over = (columns.ends_by < before.timestamp()) & columns.phase.not_in(_OPEN)
     is_due = columns.erased | (over & ~uncertified)
     query = select(columns.id).where(~columns.emptied, is_due)
-    return db.execute(query.order_by(columns.erased.desc(), columns.id).limit(most)).scalars().all()
+    chosen = query.order_by(columns.erased.desc(), columns.id).limit(MOST_JOBS)
+    return db.execute(chosen).scalars().all()
 
 
-def _begin(db: Connection, chosen: Jobs) -> None:
-    """Have the jobs answer as deleted before the first of their documents goes."""
-    db.execute(update(jobs).where(jobs.c.id.in_(chosen)).values(erased=True))
+DELETED: Final = (certificates, totals, partial_sums, memberships, withdrawals)
+"""Tables of documents that go. Requests, rounds and the journal stay, without reports."""
 
 
-def _note(db: Connection, chosen: Jobs) -> None:
-    db.execute(update(jobs).where(jobs.c.id.in_(chosen)).values(emptied=True))
+def forget(db: Connection, before: datetime) -> bool:
+    """Delete documents of jobs that ended before a moment; tell whether any were due.
 
-
-def _forget_reports(db: Connection, chosen: Jobs) -> bool:
-    return journal.forget(db, REPORT, chosen, most=MOST_ROWS)
-
-
-DELETIONS: Final = Deletions(
-    (
-        # before its certificate: a result without one would be certified again
-        _forget_reports,
-        Deleting(certificates, _of_jobs(certificates)),
-        Deleting(totals, _of_jobs(totals)),
-        Deleting(
-            partial_sums,
-            lambda chosen: partial_sums.c.round.in_(
-                select(rounds.c.id).where(rounds.c.job.in_(chosen))
-            ),
-        ),
-        *(Deleting(table, _of_jobs(table)) for table in (memberships, withdrawals)),
-    ),
-    due=_due,
-    begin=_begin,
-    note=_note,
-)
-"""Requests, rounds and the journal stay."""
+    The jobs answer as deleted before the first of their documents goes. A report goes before its
+    certificate: a result without one would be certified again.
+    """
+    due = _due(db, before)
+    here, of_jobs = jobs.c.id.in_(due), select(rounds.c.id).where(rounds.c.job.in_(due))
+    db.execute(update(jobs).where(here).values(erased=True))
+    if due and not journal.forget(db, REPORT, due, most=retention.MOST_ROWS):
+        chosen = (
+            each.c.round.in_(of_jobs) if each is partial_sums else each.c.job.in_(due)
+            for each in DELETED
+        )
+        if not any(map(partial(delete_some, db), DELETED, chosen)):
+            db.execute(update(jobs).where(here).values(emptied=True))
+    return bool(due)
 
 
 @dataclass(frozen=True, eq=False)
@@ -289,9 +276,12 @@ def assemble(
         joining, certifier, resources, serving, dictionaries, declarations, ready=keepers.ready
     )
     app.include_router(journal_routes(resources.journal))
+    withdrawn = partial(list_jobs, phase=JobPhase.WITHDRAWN)
+    app.include_router(ledger_routes(resources, resources.ledger, withdrawn))
     app.include_router(keeping_routes(keeper))
-    retention = Retention(resources, DELETIONS)
-    return Service(app, resources, joining, runner, certifier, serving, retention)
+    return Service(
+        app, resources, joining, runner, certifier, serving, Retention(resources, forget)
+    )
 
 
 def assemble_serving(*, serves: Serves, **given: Unpack[service.Given]) -> Service | Replica:

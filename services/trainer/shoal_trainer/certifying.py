@@ -13,6 +13,7 @@ from functools import partial
 from typing import Final
 
 import structlog
+from pyroaring import BitMap
 from sqlalchemy import Connection, select
 
 from shoal_kit.manifest_book import at_present
@@ -26,7 +27,6 @@ from shoal_protocol.certificates.release_certificate import (
     spanned,
 )
 from shoal_protocol.jobs.totals import JobEnd, JobTotal, check_total, nodes_of
-from shoal_protocol.journal import Link
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Signed, decode, sign
@@ -38,9 +38,10 @@ from shoal_studies.posterior_report import PosteriorReport
 from shoal_studies.study_request import StudyRequest
 from shoal_trainer import releases, store
 from shoal_trainer.peers import Peers
-from shoal_trainer.releases import Filed, parted
+from shoal_trainer.releases import FiledRounds, parted
 from shoal_trainer.resources import Resources
 from shoal_trainer.schema import journal, rounds, totals
+from shoal_trainer.store import JobRecord
 
 log = structlog.get_logger()
 
@@ -50,13 +51,14 @@ _LONGEST_PAUSE: Final = timedelta(minutes=5)
 
 
 @dataclass(frozen=True)
-class Unsigned:
-    """A finished job, and the nodes that have not signed their totals yet."""
+class Standing:
+    """A finished job, the nodes' totals on file, and the nodes that have not signed theirs yet."""
 
     request: Signed[StudyRequest]
-    report: str
-    entry: Link  # of the report in the journal
+    population: BitMap
+    report: Signed[PosteriorReport]
     versions: Sequence[Consortium]  # that its rounds spanned, oldest first
+    totals: list[Signed[JobTotal]]
     missing: list[str]
 
 
@@ -87,7 +89,7 @@ class Certifier:
         """Cancel open requests."""
         await self._work.close()
 
-    async def unsigned(self, job: str) -> Unsigned:
+    async def missing(self, job: str) -> list[str]:
         """Return the nodes whose totals are missing for a finished job.
 
         Raises:
@@ -95,15 +97,16 @@ class Certifier:
         """
         if job in self._changed:
             raise self._changed[job]
-        return await self._standing(job)
+        return (await self._standing(job)).missing
 
-    async def _standing(self, job: str) -> Unsigned:
-        request, report, last, signers = await self._resources.storage.run(_find_standing, job)
-        asked, spec = decode(request, StudyRequest), decode(last, RoundSpec).body
-        versions = spanned(asked.body.manifest, spec.manifest, self._resources.book.get)
-        missing = [each for each in nodes_of(versions) if each not in signers]
+    async def _standing(self, job: str) -> Standing:
+        record, report, last, signed = await self._resources.storage.run(_find_standing, job)
+        request, spec = decode(record.request, StudyRequest), decode(last, RoundSpec).body
+        versions = spanned(request.body.manifest, spec.manifest, self._resources.book.get)
+        totals = [decode(each, JobTotal) for each in signed]
+        missing = [each for each in nodes_of(versions) if each not in {a.signer for a in totals}]
         filed = decode(report, PosteriorReport)
-        return Unsigned(asked, filed.digest, filed.body.entry, versions, missing)
+        return Standing(request, record.clients, filed, versions, totals, missing)
 
     async def _attempt(self, job: str) -> None:
         """Keep the totals that nodes sign now and that hold, and certify a job if none is missing.
@@ -111,39 +114,39 @@ class Certifier:
         Raises:
             Unavailable: totals are missing, or too few keepers acknowledge the report.
         """
-        unsigned = await self._standing(job)
+        standing = await self._standing(job)
         try:
-            await self._keepers.acknowledged(unsigned.entry)
+            await self._keepers.acknowledged(standing.report.body.entry)
         except NotReady as error:
             raise Unavailable(str(error)) from error
-        answers = await asyncio.gather(*(self._ask(unsigned, node) for node in unsigned.missing))
+        answers = await asyncio.gather(*(self._ask(standing, node) for node in standing.missing))
         heard = [
             total
-            for node, total in zip(unsigned.missing, answers, strict=True)
+            for node, total in zip(standing.missing, answers, strict=True)
             if total is not None and total.signer == node
         ]
-        if unsigned.missing and not heard:
+        if standing.missing and not heard:
             raise Unavailable("no node that is missing has signed its total")
         own = self._resources
-        filed = await own.storage.run(releases.find_finished, job)
-        kept, certificate = await asyncio.to_thread(self._certified, unsigned, filed, heard)
+        rounds = await own.storage.run(releases.ended_rounds, job)
+        kept, certificate = await asyncio.to_thread(self._certified, standing, rounds, heard)
         await own.storage.run(releases.keep_totals, job, kept, certificate)
         if certificate is None:
             raise Unavailable("not all nodes have signed their totals")
         log.info("job certified", job=job)
         own.changes.tell(job)
 
-    async def _ask(self, unsigned: Unsigned, node: str) -> Signed[JobTotal] | None:
+    async def _ask(self, standing: Standing, node: str) -> Signed[JobTotal] | None:
         """Return a node's signed total; None if it does not answer."""
         own = self._resources
         version, party = next(
             (version, party)
-            for version in reversed(unsigned.versions)
+            for version in reversed(standing.versions)
             for party in version.manifest.compute_nodes
             if party.name == node
         )
-        job = unsigned.request.digest
-        body = JobEnd(manifest=version.digest, job=job, report=unsigned.report)
+        job = standing.request.digest
+        body = JobEnd(manifest=version.digest, job=job, report=standing.report.digest)
         in_charge = own.book.current.manifest.trainer.name == own.name
         key = own.key_in(None if in_charge else version.digest)  # nodes want the one in force
         end = sign(body, own.name, key).encode()
@@ -157,14 +160,14 @@ class Certifier:
         return None
 
     def _certified(
-        self, unsigned: Unsigned, filed: Filed, heard: Sequence[Signed[JobTotal]]
+        self, standing: Standing, ended: FiledRounds, heard: Sequence[Signed[JobTotal]]
     ) -> tuple[list[Signed[JobTotal]], ReleaseCertificate | None]:
         """Return which totals hold, and the job's certificate unless another one is missing.
 
         The same documents give the same bytes.
         """
-        own, request = self._resources, unsigned.request
-        released, lost = parted(filed.rounds)
+        own, request = self._resources, standing.request
+        released, lost = parted(ended)
         rounds = [each.spec.digest for each in in_order(released, lost)]
         kept = []
         for signed in heard:
@@ -172,11 +175,11 @@ class Certifier:
                 check_total(
                     signed,
                     version_of(
-                        {each.digest: each for each in unsigned.versions}, signed.body.manifest
+                        {each.digest: each for each in standing.versions}, signed.body.manifest
                     ),
                     job=request.digest,
                     rounds=rounds,
-                    report=unsigned.report,
+                    report=standing.report.digest,
                     counted=counted(released, signed.body.node),
                 )
             except ProtocolError as error:
@@ -185,9 +188,8 @@ class Certifier:
                     self._changed[request.digest] = error
             else:
                 kept.append(signed)
-        totals = [*(decode(each, JobTotal) for each in filed.totals), *kept]
-        by_node = {each.body.node: each for each in totals}
-        needed = nodes_of(unsigned.versions)
+        by_node = {each.body.node: each for each in (*standing.totals, *kept)}
+        needed = nodes_of(standing.versions)
         if not by_node.keys() >= set(needed):
             return kept, None
         certificate = ReleaseCertificate.of(
@@ -195,17 +197,17 @@ class Certifier:
             released,
             lost,
             [by_node[node] for node in needed],
-            decode(filed.report, PosteriorReport),
-            population=filed.population,
+            standing.report,
+            population=standing.population,
             version=own.book.get,
         )
         return kept, certificate
 
 
-def _find_standing(db: Connection, job: str) -> tuple[bytes, bytes, bytes, frozenset[str]]:
-    """Return a job's request, report, the spec of its last round, and who has signed a total."""
+def _find_standing(db: Connection, job: str) -> tuple[JobRecord, bytes, bytes, Sequence[bytes]]:
+    """Return a job, its report, the spec of its last round, and the nodes' totals."""
     newest = select(rounds.c.spec).where(rounds.c.job == job).order_by(rounds.c.number.desc())
     last = db.execute(newest.limit(1)).scalar_one()
-    signed = db.execute(select(totals.c.node).where(totals.c.job == job))
+    signed = db.execute(select(totals.c.document).where(totals.c.job == job)).scalars().all()
     report = journal.find(db, releases.REPORT, job) or b""
-    return store.find_job(db, job).request, report, last, frozenset(signed.scalars())
+    return store.find_job(db, job), report, last, signed

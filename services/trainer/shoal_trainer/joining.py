@@ -25,7 +25,7 @@ from shoal_protocol.privacy.job_costs import epsilon_left
 from shoal_protocol.rounds.round_spec import AskedHolders
 from shoal_protocol.trust.dictionary import COUNTING
 from shoal_protocol.trust.manifest import Consortium
-from shoal_protocol.wire.documents import BoundDocument, Role, Signed
+from shoal_protocol.wire.documents import BoundDocument, Signed
 from shoal_protocol.wire.encoding import encode_clients, format_time
 from shoal_protocol.wire.errors import (
     MalformedDocument,
@@ -214,7 +214,7 @@ class Joining:
         }
         if kind is not ApprovalNotice and not isinstance(request, StudyRequest):
             raise UnknownJob
-        documents = await asyncio.to_thread(documents_in, encoded, Role.HOLDER)
+        documents = await asyncio.to_thread(documents_in, encoded)
         bound_to = own.book.get(request.manifest)
         read = await asyncio.to_thread(
             lambda: [

@@ -5,7 +5,6 @@ follows once every Compute node has signed what it charged of the job.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from pyroaring import BitMap
@@ -32,7 +31,6 @@ from shoal_trainer.schema import journal, totals
 from shoal_trainer.store import (
     Charges,
     filed_rounds,
-    find_job,
     kept_charges,
     move_job,
 )
@@ -75,16 +73,6 @@ def parted(ended: FiledRounds) -> tuple[list[CertifiedRound], list[LostRound]]:
         [each for each in rounds if isinstance(each, CertifiedRound)],
         [each for each in rounds if isinstance(each, LostRound)],
     )
-
-
-@dataclass(frozen=True)
-class Filed:
-    """What is on file of a finished job beside its request, in wire form."""
-
-    population: BitMap
-    rounds: FiledRounds
-    report: bytes
-    totals: Sequence[bytes]
 
 
 def conclude(
@@ -133,13 +121,6 @@ def ended_rounds(db: Connection, job: str) -> FiledRounds:
         )
         for row in filed_rounds(db, job)
     ]
-
-
-def find_finished(db: Connection, job: str) -> Filed:
-    """Return all that is on file of a finished job; it may be large."""
-    signed = db.execute(select(totals.c.document).where(totals.c.job == job)).scalars().all()
-    report = journal.find(db, REPORT, job) or b""
-    return Filed(find_job(db, job).clients, ended_rounds(db, job), report, signed)
 
 
 def keep_totals(

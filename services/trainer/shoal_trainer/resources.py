@@ -15,11 +15,12 @@ from shoal_protocol.keeping import Loss
 from shoal_protocol.privacy.accounting import Balances, Cost
 from shoal_protocol.wire.documents import Role
 from shoal_service import service
+from shoal_service.storage.charges import Ledger
 from shoal_service.storage.journal import Journal
 from shoal_studies.posterior_report import PosteriorReport
 from shoal_studies.study_request import JobsQuery
 from shoal_trainer import schema
-from shoal_trainer.store import Charges, ListedLedger
+from shoal_trainer.store import Charges
 
 log = structlog.get_logger()
 QueryT = TypeVar("QueryT", bound=HolderQuery | JobsQuery)
@@ -103,6 +104,6 @@ class Resources(service.Resources):
         return Journal(schema.journal, self.storage, PosteriorReport, Loss)
 
     @cached_property
-    def ledger(self) -> ListedLedger:
+    def ledger(self) -> Ledger:
         """Return the ledger, not read yet."""
-        return ListedLedger()
+        return Ledger(schema.charges)

@@ -42,7 +42,7 @@ from shoal_trainer.jobs import in_own_words, may_open, next_spec
 from shoal_trainer.peers import LONG_POLL_SECONDS, Peers, Reception
 from shoal_trainer.releases import conclude, ended_rounds, finish_job
 from shoal_trainer.resources import Resources
-from shoal_trainer.store import FailedRound, FiledRows, JobRecord
+from shoal_trainer.store import End, FiledRows, JobRecord
 
 log = structlog.get_logger()
 
@@ -290,9 +290,7 @@ class Runner:
         round_.reception = reception
         return False
 
-    async def _collect(
-        self, job: RunningJob, round_: CurrentRound
-    ) -> Signed[Abandonment] | RoundFailure | bool:
+    async def _collect(self, job: RunningJob, round_: CurrentRound) -> End | bool:
         """Ask the aggregator for the round's outcome, verify it, and store a result."""
         own, spec = self._resources, round_.spec.body
         consortium = own.book.get(spec.manifest)
@@ -324,21 +322,18 @@ class Runner:
         log.info("round published", job=job.id, round=spec.digest)
         return True
 
-    async def _lose(
-        self, job: RunningJob, round_: CurrentRound, end: Signed[Abandonment] | RoundFailure
-    ) -> bool:
+    async def _lose(self, job: RunningJob, round_: CurrentRound, end: End) -> bool:
         """Go on without the round if the job can spare it, and fail the job if not."""
         own, spare = self._resources, job.request.terms.rounds // SPARE
         failure = end if isinstance(end, RoundFailure) else end.body.reason
-        word = None if isinstance(end, RoundFailure) else end
-        lost = FailedRound(round_.spec.digest, failure, word)
         if failure.code in _FOR_GOOD or job.lost >= spare:
             reason = round_.failed(failure)
             if job.lost > 0:
                 reason = f"round {job.lost + 1} to be lost: {reason}"
-            certain = None if failure.code in _MAY_HAVE_RELEASED else lost
+            is_certain = failure.code not in _MAY_HAVE_RELEASED
+            certain = (round_.spec.digest, end) if is_certain else None
             return await self._fail(job, failure.code, reason, certain)
-        await own.journal.run(store.lose_round, lost)
+        await own.journal.run(store.lose_round, round_.spec.digest, end)
         own.opened.pop(job.id, None)
         job.lose(round_)
         log.info("round lost", job=job.id, round=round_.spec.digest, reason=failure.code)
@@ -426,7 +421,7 @@ class Runner:
         job: RunningJob,
         code: str,
         reason: str,
-        lost: FailedRound | None = None,
+        lost: tuple[str, End] | None = None,
     ) -> bool:
         """End a job without a posterior, and with it the round `lost`, which released nothing.
 

@@ -3,10 +3,10 @@
 A phase is compared and swapped: of two transactions from the same phase, the second fails.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import Final
 
 from pyroaring import BitMap
 from sqlalchemy import ColumnElement, Connection, Row, Table, func, select
@@ -21,7 +21,7 @@ from shoal_protocol.wire.encoding import decode_clients, format_time
 from shoal_protocol.wire.errors import UnknownJob, WrongPhase
 from shoal_protocol.wire.phases import JOB, JobEvent, JobPhase, Phase, after
 from shoal_service.keeping import newest
-from shoal_service.storage.charges import Charged, Ledger, Line
+from shoal_service.storage.charges import Ledger
 from shoal_service.storage.database import insert_new
 from shoal_service.storage.journal import JournalWriter
 from shoal_studies.study_request import StudyRequest
@@ -29,30 +29,6 @@ from shoal_trainer import schema
 from shoal_trainer.schema import charges
 
 _MOST_COMPARED: Final = 4  # statements, which may be megabytes each, to find the newest among them
-
-
-class ListedLedger(Ledger):
-    """Sums up each client's charges, and lists what was charged."""
-
-    def __init__(self) -> None:
-        """Begin before the first charge."""
-        super().__init__(charges)
-        self._lines: list[Line] = []
-
-    def follow(self, db: Connection) -> Iterator[Charged]:
-        """Note each new charge, too."""
-        for charged in super().follow(db):
-            self._lines.append(charged.shown(self.balances.largest(charged.spec.clients())))
-            yield charged
-
-    def page(self, db: Connection, *, after: int, count: int) -> list[Line]:
-        """Return up to `count` charges and returns that follow the first `after`.
-
-        Raises:
-            LedgerBroken
-        """
-        self.catch_up(db)
-        return self._lines[after : after + count]
 
 
 Charges = Sequence[tuple[BitMap, Cost]]
@@ -146,12 +122,8 @@ def list_jobs(db: Connection, phase: JobPhase) -> Sequence[str]:
     return db.execute(query).scalars().all()
 
 
-class FailedRound(NamedTuple):
-    """A round that released nothing: why, and the aggregator's word, if there is one."""
-
-    round: str
-    failure: RoundFailure | None = None  # a round whose job was withdrawn has none
-    abandonment: Signed[Abandonment] | None = None
+End = Signed[Abandonment] | RoundFailure
+"""Why a round released nothing: the aggregator's word, or what the trainer found."""
 
 
 def fail_job(
@@ -160,9 +132,9 @@ def fail_job(
     event: JobEvent,
     reason: str,
     *,
-    lost: FailedRound | None = None,
+    lost: tuple[str, End] | None = None,
 ) -> Charges:
-    """End a job without a posterior, and with it a round that released nothing.
+    """End a job without a posterior, and with it a round that released nothing, and why.
 
     Return what stays charged.
 
@@ -172,26 +144,27 @@ def fail_job(
     """
     move_job(writer.db, job, event, reason=reason)
     if lost is not None:
-        lose_round(writer, lost)
+        lose_round(writer, *lost)
     return kept_charges(writer.db, job)
 
 
-def lose_round(writer: JournalWriter, lost: FailedRound) -> None:
-    """End a round that released nothing; its job goes on.
+def lose_round(writer: JournalWriter, round_id: str, end: End | None) -> None:
+    """End a round that released nothing; one whose job was withdrawn has no `end`.
 
     One that clients were never told of is given back: none of them can have answered it.
 
     Raises:
         LedgerBroken
     """
+    failure = end.body.reason if isinstance(end, Signed) else end
     values = {
-        "outcome": None if lost.abandonment is None else lost.abandonment.encode(),
-        "failure": None if lost.failure is None else lost.failure.model_dump_json(),
+        "outcome": end.encode() if isinstance(end, Signed) else None,
+        "failure": None if failure is None else failure.model_dump_json(),
     }
     unfinished = {Phase.ANNOUNCED, Phase.COLLECTING}
-    before = _move_round(writer.db, lost.round, unfinished, Phase.ABANDONED, **values)
+    before = _move_round(writer.db, round_id, unfinished, Phase.ABANDONED, **values)
     if before is Phase.ANNOUNCED:
-        charges.give_back(writer, lost.round)
+        charges.give_back(writer, round_id)
 
 
 def add_round(writer: JournalWriter, signed: Signed[RoundSpec], ledger: Ledger) -> None:
@@ -378,7 +351,7 @@ def withdraw_job(writer: JournalWriter, signed: Signed[JobWithdrawal]) -> Charge
     columns = schema.rounds.c
     untold = (columns.job == job) & (columns.phase == Phase.ANNOUNCED.value)
     for round_id in db.execute(select(columns.id).where(untold)).scalars().all():
-        lose_round(writer, FailedRound(round_id))
+        lose_round(writer, round_id, None)
     return kept_charges(db, job)
 
 

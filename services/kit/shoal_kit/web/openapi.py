@@ -82,18 +82,18 @@ IN_PATH: Final = Path(json_schema_extra=dict(ID_SCHEMA))
 """Of an id in a path. Whatever has another form is not found, and no invalid request."""
 
 
-def checked_job(job: str) -> str:
-    """Return `job` if it has the form of a job's id.
+def checked_id(value: str, *, unknown: type[ProtocolError] = UnknownJob) -> str:
+    """Return `value` if it has the form of an id: 64 lower-case hex digits.
 
     Raises:
-        UnknownJob
+        ProtocolError: as `unknown` says.
     """
-    if not re.fullmatch(ID_PATTERN, job):
-        raise UnknownJob
-    return job
+    if not re.fullmatch(ID_PATTERN, value):
+        raise unknown
+    return value
 
 
-JobId = Annotated[str, IN_PATH, AfterValidator(checked_job)]
+JobId = Annotated[str, IN_PATH, AfterValidator(checked_id)]
 ANY: Final[JsonSchema] = {}
 TEXT: Final[JsonSchema] = {"type": "string"}
 BINARY: Final[JsonSchema] = {"type": "string", "format": "binary"}

@@ -1,1 +1,1 @@
-"""Databases of the services: schemas, locks, the journal and the hash-chained ledger."""
+"""Databases of the services: schemas, locks, and the journal with its charges."""

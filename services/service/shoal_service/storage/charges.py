@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, Row, Table, bindparam, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, Table, select
 
 from shoal_protocol.journal import EMPTY, Head, Link
 from shoal_protocol.privacy.accounting import Balances, Cost
@@ -66,12 +66,9 @@ class Line(NamedTuple):
     fields: dict[str, Any]
     cumulative: Cost
 
-    def shown(self, delta: float | None) -> dict[str, Any]:
-        """Return the line as it is served; its epsilon is at `delta`, None where that is infinite.
-
-        Without `delta` it is infinite.
-        """
-        epsilon = math.inf if delta is None else _epsilon(self.cumulative, delta)
+    def shown(self, delta: float) -> dict[str, Any]:
+        """Return the line as it is served, with epsilon at `delta`, None where that is infinite."""
+        epsilon = _epsilon(self.cumulative, delta)
         return self.fields | {
             "cumulative_mu": self.cumulative.mu,
             "cumulative_epsilon": epsilon if math.isfinite(epsilon) else None,
@@ -90,20 +87,6 @@ class Charges:
     def __init__(self, journal: JournalTables, rounds: Table) -> None:
         """Read entries of `journal`, and the specs and phases of `rounds`."""
         self.journal, self.rounds = journal, rounds
-        here = journal.entries.c
-        self._newest: RoundSpec | None = None  # whose charge is read next
-        in_order = select(journal.entries).where(here.kind.in_([CHARGE, RETURN]))
-        self._in_order = in_order.order_by(here.number)
-        self._after = self._in_order.where(here.number > bindparam("after"))
-        self._after = self._after.limit(bindparam("most"))
-        of_round = here.subject == bindparam("of_round")
-        self._charge = select(journal.entries).where(here.kind == CHARGE, of_round)
-        self._spec = select(rounds.c.spec).where(rounds.c.id == bindparam("of_round"))
-
-    def charge(self, writer: JournalWriter, spec: RoundSpec, *, job_rounds: int) -> None:
-        """Charge a round to its population, as the job's `job_rounds`-th that is charged."""
-        writer.note(CHARGE, spec.digest, charge_body(job_rounds))
-        self._newest = spec
 
     def give_back(self, writer: JournalWriter, round_id: str) -> None:
         """Give a round's charge back, for it can no longer cost anyone.
@@ -120,7 +103,9 @@ class Charges:
         Raises:
             LedgerBroken: there is none, or it is not one that this program wrote.
         """
-        row = db.execute(self._charge, {"of_round": round_id}).one_or_none()
+        entries = self.journal.entries
+        query = select(entries).where(entries.c.kind == CHARGE, entries.c.subject == round_id)
+        row = db.execute(query).one_or_none()
         if row is None:
             raise LedgerBroken("a round on file is not charged in the journal")
         link: Link = read_entry(row).link
@@ -132,7 +117,8 @@ class Charges:
         Raises:
             LedgerBroken: a row is not one that this program wrote, or its round is not on file.
         """
-        for row in db.execute(self._after, {"after": number, "most": most}):
+        here = self.journal.entries.c
+        for row in db.execute(self._in_order(here.number > number).limit(most)):
             yield self._read(db, row)
 
     def of_job(self, db: Connection, job: str, *, through: int | None = None) -> Iterator[Charged]:
@@ -143,20 +129,24 @@ class Charges:
         """
         here = self.journal.entries.c
         rounds = select(self.rounds.c.id).where(self.rounds.c.job == job)
-        query = self._in_order.where(here.subject.in_(rounds))
+        query = self._in_order(here.subject.in_(rounds))
         if through is not None:
             query = query.where(here.number <= through)
         for row in db.execute(query):
             yield self._read(db, row)
 
+    def _in_order(self, chosen: ColumnElement[bool]) -> Select[Any]:
+        entries = self.journal.entries
+        query = select(entries).where(entries.c.kind.in_([CHARGE, RETURN]), chosen)
+        return query.order_by(entries.c.number)
+
     def _read(self, db: Connection, row: Row[Any]) -> Charged:
         head = Head(row.number, read_entry(row).hash)
-        spec = self._newest
+        query = select(self.rounds.c.spec).where(self.rounds.c.id == row.subject)
+        encoded = db.execute(query).scalar_one_or_none()
+        spec = None if encoded is None else decode(encoded, RoundSpec).body
         if spec is None or spec.digest != row.subject:
-            encoded = db.execute(self._spec, {"of_round": row.subject}).scalar_one_or_none()
-            spec = None if encoded is None else decode(encoded, RoundSpec).body
-            if spec is None or spec.digest != row.subject:
-                raise LedgerBroken(f"journal entry {head.number} is of a round not on file")
+            raise LedgerBroken(f"journal entry {head.number} is of a round not on file")
         return Charged(head, row.kind, _job_rounds(row), spec)
 
     def check_rounds(self, db: Connection) -> None:
@@ -193,6 +183,7 @@ class Ledger:
         self.last = EMPTY
         """The charge or return that was read last."""
         self._of_job = Counter[str]()
+        self._lines: list[Line] = []
 
     def follow(self, db: Connection) -> Iterator[Charged]:
         """Count and yield the charges that are new here.
@@ -210,7 +201,17 @@ class Ledger:
                     raise LedgerBroken(what)
             charged.apply_to(self.balances)
             self.last = charged.head
+            self._lines.append(charged.shown(self.balances.largest(charged.spec.clients())))
             yield charged
+
+    def page(self, db: Connection, *, after: int, count: int) -> list[Line]:
+        """Return up to `count` charges and returns that follow the first `after`.
+
+        Raises:
+            LedgerBroken: as `follow`.
+        """
+        self.catch_up(db)
+        return self._lines[after : after + count]
 
     def catch_up(self, db: Connection) -> None:
         """Count the charges that are new here.
@@ -232,4 +233,4 @@ class Ledger:
 
     def charge(self, writer: JournalWriter, spec: RoundSpec) -> None:
         """Charge a round to its population; `writer` is locked, and all charges are counted."""
-        self.charges.charge(writer, spec, job_rounds=self._of_job[spec.job] + 1)
+        writer.note(CHARGE, spec.digest, charge_body(self._of_job[spec.job] + 1))

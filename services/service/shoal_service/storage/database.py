@@ -27,8 +27,6 @@ from sqlalchemy.sql.dml import ReturningInsert
 
 from shoal_protocol.wire.service_errors import StorageUnavailable
 
-"""What to do where a database lost what it had."""
-
 BUSY_TIMEOUT_MILLISECONDS: Final = 5_000
 _PRAGMAS: Final = (
     "PRAGMA journal_mode=WAL",

@@ -21,7 +21,6 @@ from sqlalchemy import (
     String,
     Table,
     UniqueConstraint,
-    bindparam,
     case,
     event,
     select,
@@ -86,23 +85,6 @@ class JournalTables:
             Column("number", Integer, nullable=False),
             Column("hash", String(64), nullable=False),
         )
-        # built once: building a statement takes longer than SQLite takes to carry it out
-        head, here = self.head.c, self.entries.c
-        self._newest = select(head.epoch, head.number, head.hash)
-        self._locked = self._newest.with_for_update()
-        self._hash_at = select(here.hash).where(here.number == bindparam("at"))
-        self._on_file = select(here.body).where(
-            here.kind == bindparam("of_kind"), here.subject == bindparam("about")
-        )
-        page = select(self.entries).order_by(here.number).limit(bindparam("most"))
-        self._page = page.where(here.number > bindparam("after"))
-        # private statements may be megabytes each
-        body = case((here.kind.in_(PUBLIC), here.body)).label("body")
-        self._public_page = self._page.with_only_columns(
-            *(each for each in here if each is not here.body), body
-        )
-        self.new = self.entries.insert()
-        self.moved = update(self.head).values(number=bindparam("last"), hash=bindparam("newest"))
         (only_changes if forgets else only_grows)(self.entries)
         only_changes(self.head)
         event.listen(self.head, "after_create", _begin)
@@ -113,7 +95,7 @@ class JournalTables:
         Raises:
             LedgerBroken: the head row is missing.
         """
-        return self._head(db, self._locked)
+        return self._head(db, lock=True)
 
     def newest(self, db: Connection) -> Head:
         """Return the last entry, which others may append to at any time.
@@ -121,29 +103,33 @@ class JournalTables:
         Raises:
             LedgerBroken: the head row is missing.
         """
-        return self._head(db, self._newest)[1]
+        return self._head(db)[1]
 
-    def _head(self, db: Connection, query: Select[Any]) -> tuple[str, Head]:
-        row = db.execute(query).one_or_none()
+    def _head(self, db: Connection, *, lock: bool = False) -> tuple[str, Head]:
+        query = select(self.head)
+        row = db.execute(query.with_for_update() if lock else query).one_or_none()
         if row is None:
             raise LedgerBroken("the journal's head is gone")
         return row.epoch, Head(row.number, row.hash)
 
     def holds(self, db: Connection, head: Head) -> bool:
         """Tell whether `head` is or was the journal's last entry."""
-        found = db.execute(self._hash_at, {"at": head.number})
+        here = self.entries.c
+        found = db.execute(select(here.hash).where(here.number == head.number))
         return head == EMPTY or found.scalar_one_or_none() == head.hash
 
     def find(self, db: Connection, kind: str, subject: str) -> bytes | None:
         """Return the signed statement of a kind about a subject, or None."""
-        found = db.execute(self._on_file, {"of_kind": kind, "about": subject})
-        body: bytes | None = found.scalar_one_or_none()
+        body: bytes | None = db.execute(self._on_file(kind, subject)).scalar_one_or_none()
         return body
 
     def knows(self, db: Connection, kind: str, subject: str) -> bool:
         """Tell whether there is a statement of a kind about a subject, or was one."""
-        found = db.execute(self._on_file, {"of_kind": kind, "about": subject})
-        return found.one_or_none() is not None
+        return db.execute(self._on_file(kind, subject)).one_or_none() is not None
+
+    def _on_file(self, kind: str, subject: str) -> Select[bytes | None]:
+        here = self.entries.c
+        return select(here.body).where(here.kind == kind, here.subject == subject)
 
     def of_kind(self, db: Connection, kind: str) -> Iterator[bytes]:
         """Return all signed statements of a kind, in order."""
@@ -159,9 +145,12 @@ class JournalTables:
         Raises:
             LedgerBroken: a row is not one that this program wrote.
         """
-        size, found = 0, list[Shown]()
-        query = self._page if checked else self._public_page
-        for row in db.execute(query, {"after": after, "most": count}):
+        size, found, here = 0, list[Shown](), self.entries.c
+        query = select(self.entries).where(here.number > after).order_by(here.number)
+        if not checked:  # private statements may be megabytes each
+            public = case((here.kind.in_(PUBLIC), here.body)).label("body")
+            query = query.with_only_columns(*(e for e in here if e is not here.body), public)
+        for row in db.execute(query.limit(count)):
             shown = read_entry(row)
             size += 0 if shown.statement is None else len(row.body)
             if found and size > LARGEST_PAGE_BYTES:
@@ -317,8 +306,8 @@ class JournalWriter:
         newest = entry_hash(link, content)
         row = {"kind": kind, "subject": subject, "salt": salt, "body": body}
         row |= {"content": content, "hash": newest}
-        self.db.execute(self.tables.new, link.model_dump() | row)
-        self.db.execute(self.tables.moved, {"last": link.number, "newest": newest})
+        self.db.execute(self.tables.entries.insert(), link.model_dump() | row)
+        self.db.execute(update(self.tables.head).values(number=link.number, hash=newest))
         self.head = Head(link.number, newest)
 
 

@@ -4,8 +4,7 @@ The policy's `retention_days` count from a job's end. What caps and proofs rest 
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -32,39 +31,23 @@ _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 
 log = structlog.get_logger()
 
-Jobs = Sequence[str]
+Forget = Callable[[Connection, datetime], bool]
+"""Deletes some documents of jobs that ended before a moment, and tells whether any were due.
 
-
-Chosen = Callable[[Jobs], ColumnElement[bool]]
-"""Which rows of a table are deleted with the documents of some jobs."""
-Step = Callable[[Connection, Jobs], bool]
-"""Deletes up to `MOST_ROWS` documents of some jobs, and tells whether there may be more."""
-
-
-@dataclass(frozen=True)
-class Deletions:
-    """What a service deletes of jobs that ended long ago; all else stays for ever.
-
-    `steps` are in the order in which documents go. `due` returns
-    up to so many jobs that ended before a moment and have documents left. `begin` is
-    told of them before anything of them is deleted, in the same transaction, and `note` of those
-    that have nothing left, in the last one. A service that does not know when jobs end counts from
-    their last round, and gives each the longest time that the policy allows a job.
-    """
-
-    steps: Sequence[Step]
-    due: Callable[[Connection, datetime, int], Jobs]
-    begin: Callable[[Connection, Jobs], None] = lambda _db, _jobs: None
-    note: Callable[[Connection, Jobs], None] = lambda _db, _jobs: None
-    knows_ends: bool = True
+What it does in one transaction is bounded by `MOST_JOBS` and `MOST_ROWS`.
+"""
 
 
 class Retention:
     """Deletes what is due, an hour after the last time."""
 
-    def __init__(self, resources: "Resources", deletions: Deletions) -> None:
-        """Delete what `deletions` lists from the storage of `resources`."""
-        self._own, self._deletions = resources, deletions
+    def __init__(self, resources: "Resources", forget: Forget, *, knows_ends: bool = True) -> None:
+        """Have `forget` delete from the storage of `resources`.
+
+        A service that does not know when jobs end counts from their last round, and gives each the
+        longest time that the policy allows a job.
+        """
+        self._own, self._forget, self._knows_ends = resources, forget, knows_ends
         self._next_at: datetime | None = None
         self._is_in_log = True  # a crash may have come between a deletion and cutting off the log
         self._seen_at: datetime | None = None
@@ -100,7 +83,7 @@ class Retention:
         if before is None:
             return False
         storage = self._own.storage
-        if await storage.run(delete_due, self._deletions, before, MOST_JOBS):
+        if await storage.run(self._forget, before):
             self._is_in_log = True
             return True
         if self._is_in_log:
@@ -114,40 +97,22 @@ class Retention:
         if days is None:
             return None
         before = now - timedelta(days=days)
-        if self._deletions.knows_ends:
+        if self._knows_ends:
             return before
         versions = self._own.book.versions  # a job lasts as long as the one it is bound to allows
         longest = max(each.manifest.policy.maximum_job_seconds for each in versions)
         return before - timedelta(seconds=longest)
 
 
-def delete_due(db: Connection, deletions: Deletions, before: datetime, most: int) -> bool:
-    """Delete documents of up to `most` jobs that ended before a moment; tell if any was due.
+def delete_some(
+    db: Connection, table: Table, chosen: ColumnElement[bool], most: int | None = None
+) -> bool:
+    """Delete up to `most` of the chosen rows of a table; tell whether there may be more.
 
-    At most `MOST_ROWS` of one kind go, and of the next kind none before all of this one have gone.
+    Without `most` they are `MOST_ROWS`.
     """
-    jobs = deletions.due(db, before, most)
-    if not jobs:
-        return False
-    deletions.begin(db, jobs)
-    if any(step(db, jobs) for step in deletions.steps):
-        return True
-    deletions.note(db, jobs)
-    return True
-
-
-@dataclass(frozen=True)
-class Deleting:
-    """The step that deletes rows of a table."""
-
-    table: Table
-    chosen: Chosen
-
-    def __call__(self, db: Connection, jobs: Jobs) -> bool:
-        """Delete up to `MOST_ROWS` rows of those jobs; tell whether there may be more."""
-        key = tuple(self.table.primary_key)
-        query = select(*key).where(self.chosen(jobs)).limit(MOST_ROWS)
-        found = [tuple(row) for row in db.execute(query)]
-        if found:
-            db.execute(delete(self.table).where(tuple_(*key).in_(found)))
-        return len(found) == MOST_ROWS
+    key, most = tuple(table.primary_key), most or MOST_ROWS
+    found = [tuple(row) for row in db.execute(select(*key).where(chosen).limit(most))]
+    if found:
+        db.execute(delete(table).where(tuple_(*key).in_(found)))
+    return len(found) == most

@@ -23,6 +23,7 @@ from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import UnknownJob
 from shoal_protocol.wire.phases import CrowdPhase
 from shoal_service.storage.database import insert_ignoring
+from shoal_service.storage.retention import delete_some
 from shoal_studies.crowds.monitor import WINDOWS
 from shoal_trainer.resources import Resources
 from shoal_trainer.schema import crowds, memberships
@@ -247,17 +248,13 @@ def erase_counts(db: Connection, most: int) -> bool:
     After closing nobody is counted any more, and retries are known by their nonces. Nor does
     anybody wait for owners.
     """
-    jobs, columns = crowds.jobs.c, crowds.contributors.c
+    jobs = crowds.jobs.c
     closed = (jobs.phase == CrowdPhase.CLOSED.value) & ~jobs.erased
     number = db.execute(select(jobs.number).where(closed).limit(1)).scalar_one_or_none()
     if number is None:
         return False
-    due = select(columns.client).where(columns.job == number).limit(most)
-    clients = db.execute(due).scalars().all()
-    if clients:
-        chosen = (columns.job == number) & columns.client.in_(clients)
-        db.execute(crowds.contributors.delete().where(chosen))
-    if len(clients) < most:
+    counted = crowds.contributors.c.job == number
+    if not delete_some(db, crowds.contributors, counted, most):
         own = select(jobs.id).where(jobs.number == number).scalar_subquery()
         db.execute(memberships.delete().where(memberships.c.job == own))
         db.execute(crowds.jobs.update().where(jobs.number == number).values(erased=True))
