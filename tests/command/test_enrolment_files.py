@@ -60,7 +60,7 @@ NO_FILE, NO_PROOF = "is not an enrolment file", "not by the key beside it"
         (ASKED.encode() + b"more", NO_FILE),
         (changed(slots=0), NO_FILE),
         (changed(slots=2**32), NO_FILE),
-        (ASKED.encode().replace(b"300", b"\"300\""), NO_FILE),
+        (ASKED.encode().replace(b"300", b'"300"'), NO_FILE),
         (signed(KEY, OTHER, OTHER), NO_FILE),
         ("ab" * 32 + "\n", r"private key file: hand over file\.enrolment"),
         (signed(), NO_PROOF),
