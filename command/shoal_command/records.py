@@ -20,13 +20,12 @@ from shoal_holder.record_files import read_records
 from shoal_holder.records import Records
 from shoal_holder.site_files import HOLDER_KEY, MAPPING, RECORDS, RECORDS_BY_ID
 from shoal_holder.tables import CsvTable
-from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.trust.dictionary import Variable, read_dictionary
 from shoal_protocol.wire.encoding import canonical_text
 
 
 def clipping_report(
-    found: Records, bounds: Mapping[str, ColumnBounds], most: int | None
+    found: Records, bounds: Mapping[str, tuple[float, float]], most: int | None
 ) -> dict[str, Any]:
     """Count records, and hold them to the columns of a job that takes `most` of each client.
 
@@ -46,7 +45,7 @@ def clipping_report(
         "columns": found.columns,
         "missing": {name: int(np.isnan(values).sum()) for name, values in columns.items()},
         "outside_bounds": {
-            name: int(((values < bounds[name].lower) | (values > bounds[name].upper)).sum())
+            name: int(((values < bounds[name][0]) | (values > bounds[name][1])).sum())
             for name, values in columns.items()
             if name in bounds
         },
@@ -55,7 +54,7 @@ def clipping_report(
 
 app = typer.Typer(no_args_is_help=True, help="Load and check a data holder's records.")
 
-_UNBOUNDED: Final = "no bounds given"
+_UNBOUNDED: Final = "no bounds known"
 _DICTIONARY: Final = "dictionary.json"
 
 Dictionary = Annotated[
@@ -90,7 +89,7 @@ def _warn_of_slots(directory: Path, individuals: int) -> None:
         )
 
 
-def _loader(task: str, directory: Path, consortium: Path | None, *bounds: str) -> str:
+def _loader(task: str, directory: Path, consortium: Path | None) -> str:
     """Return what the loader prints, a process of its own: it has no key, and no network."""
     if not (directory / MAPPING).exists():
         fail(
@@ -103,7 +102,7 @@ def _loader(task: str, directory: Path, consortium: Path | None, *bounds: str) -
         _variables(directory, consortium)
         dictionary = str(consortium / _DICTIONARY)
     program = (sys.executable, "-X", "utf8", "-m", "shoal_loader")
-    words = [*program, task, str(directory), dictionary, *bounds]
+    words = [*program, task, str(directory), dictionary]
     done = subprocess.run(words, capture_output=True, encoding="utf-8", check=False)
     if done.returncode:
         # the last line only: a traceback could quote values
@@ -125,7 +124,7 @@ def check(
     ],
     columns: Annotated[
         str | None,
-        typer.Option(help="Columns that must be there, as age,dose; with bounds as age=18:100."),
+        typer.Option(help="Columns that must be there, as age,dose."),
     ] = None,
     records_per_client: Annotated[
         int | None, typer.Option(min=1, help="How many records of each client a job takes.")
@@ -143,13 +142,11 @@ def check(
     clients with more records than a job takes of each. Of a directory it shows what records.toml
     maps to what, the share of values outside bounds, and texts that are no level.
     """
-    asked = dict(_column(each) for each in columns.split(",")) if columns else {}
-    bounds = {name: each for name, each in asked.items() if each is not None}
+    asked = [canonical_text(each) for each in columns.split(",")] if columns else None
     if file.is_dir() and (file / RECORDS).exists() and not (file / MAPPING).exists():
         file /= RECORDS
     if file.is_dir():
-        limits = {name: (each.lower, each.upper) for name, each in bounds.items()}
-        mapped = json.loads(_loader("check", file, consortium, json.dumps(limits)))
+        mapped = json.loads(_loader("check", file, consortium))
         _warn_of_slots(file, mapped["records"])
         variables = [
             each
@@ -166,13 +163,10 @@ def check(
         if faulty := [each["variable"] for each in mapped["variables"] if each["fault"]]:
             raise ValueError(f"{', '.join(faulty)}: correct {MAPPING} or the source, as each says")
         return
-    if consortium is not None:
-        bounds = {
-            each.name: ColumnBounds(name=each.name, lower=each.limits[0], upper=each.limits[1])
-            for each in _variables(file.parent, consortium)
-        } | bounds
-    records = read_records(file, list(asked) or None, id_column=id_column)
-    found = clipping_report(records, bounds, records_per_client)
+    known = () if consortium is None else _variables(file.parent, consortium)
+    records = read_records(file, asked, id_column=id_column)
+    limits = {each.name: each.limits for each in known}
+    found = clipping_report(records, limits, records_per_client)
     _warn_of_slots(file.parent, found["clients"])
     sentences = [
         f"{found['clients']:,} clients with {found['rows']:,} rows: every value is a number. "
@@ -203,17 +197,3 @@ def check(
         ],
         *sentences,
     )
-
-
-def _column(text: str) -> tuple[str, ColumnBounds | None]:
-    """Read `name` or `name=lower:upper`.
-
-    Raises:
-        ValueError: the bounds are not two numbers in order.
-    """
-    written, given, bounds = text.partition("=")
-    name = canonical_text(written)
-    if not given:
-        return name, None
-    lower, _, upper = bounds.partition(":")
-    return name, ColumnBounds(name=name, lower=float(lower), upper=float(upper))
