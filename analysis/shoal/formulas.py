@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import count, product
+from itertools import count, pairwise, product
 from typing import Any, Final, Self
 
 import numpy as np
@@ -199,7 +199,8 @@ def _split(formula: str) -> tuple[list[list[str]], list[list[str]]]:
     except ImportError as error:
         raise ImportError("formulas need the extra: pip install 'shoal[formulas]'") from error
     try:
-        found = DefaultFormulaParser().get_terms(_with_powers(formula))
+        _refuse_random_effects_and_powers(formula)
+        found = DefaultFormulaParser().get_terms(formula)
     except (FormulaicError, SyntaxError) as error:
         reason = str(error).splitlines()[0].split(". ")[0]
         raise ValueError(f"the formula cannot be read: {reason}") from None
@@ -220,15 +221,11 @@ def _text(factor: Any) -> str:
     return f"`{factor.expr}`" if factor.eval_method.value == "lookup" else str(factor.expr)
 
 
-def _with_powers(formula: str) -> str:
-    """Return the formula with I(x**2) for x**2, which in this notation is but x."""
+def _refuse_random_effects_and_powers(formula: str) -> None:
     from formulaic.parser.algos.tokenize import tokenize
 
-    parts: list[str] = []
     tokens = [(str(token.token), token.kind.value) for token in tokenize(formula)]
-    while tokens:
-        text, kind = tokens.pop(0)
-        written = {"name": f"`{text}`", "python": f"{{{text}}}"}.get(kind, text)
+    for (text, kind), (after, _) in pairwise([*tokens, ("", "")]):
         if text in ("|", "||"):
             raise ValueError(
                 "a formula has one target and one sum of terms, and no random effects such as "
@@ -236,18 +233,11 @@ def _with_powers(formula: str) -> str:
                 "and several records of one client need nothing, since intervals are clustered by "
                 "client; how much clients differ is not measured"
             )
-        if kind in ("name", "python") and len(tokens) > 1 and tokens[0][0] in ("**", "^"):
-            power, of_power = tokens[1]
-            if of_power == "value":
-                if kind == "python":  # in this notation the power of one term is the term itself
-                    raise ValueError(
-                        f"{text!r} has a power, which a variable alone may have: poly(x, 2) has "
-                        "x and its square"
-                    )
-                written = f"{{power({written}, {power})}}"
-                tokens = tokens[2:]
-        parts.append(written)
-    return " ".join(parts)
+        if kind in ("name", "python") and after in ("**", "^"):
+            raise ValueError(
+                f"{text!r} has a power, which in this notation is {text!r} itself: I(x**2) is the "
+                "square of a variable, and poly(x, 2) has x and its square"
+            )
 
 
 def _part(text: str) -> Part:
