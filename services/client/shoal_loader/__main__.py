@@ -24,7 +24,7 @@ def main() -> int:
     """Do it; return 0, or 1 after one line on standard error that says what to do."""
     os.environ["PYDANTIC_DISABLE_PLUGINS"] = "1"  # no plugins of other packages
     from shoal_holder.isolation import NONE, isolate
-    from shoal_loader.mapping import Mapping, Table
+    from shoal_loader.mapping import Mapping
     from shoal_protocol.trust.dictionary import DataDictionary
     from shoal_protocol.wire.documents import decode
 
@@ -34,10 +34,7 @@ def main() -> int:
         if agreed != "-":
             dictionary = decode(Path(agreed).read_bytes(), DataDictionary).body
         mapping = Mapping.from_directory(Path(directory), dictionary)
-        source = mapping.source
-        is_served = isinstance(source, Table) and source.extension  # over the network
-        # before DuckDB starts threads
-        refused = "" if is_served or isolate() != NONE else NOT_ISOLATED
+        refused = "" if isolate() != NONE else NOT_ISOLATED  # before DuckDB starts threads
         return _work(Path(directory), mapping, dictionary, task, refused)
     except (ValueError, OSError) as error:
         said = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
