@@ -24,13 +24,10 @@ from shoal_protocol.trust.dictionary import Variable, read_dictionary
 from shoal_protocol.wire.encoding import canonical_text
 
 
-def clipping_report(
-    found: Records, bounds: Mapping[str, tuple[float, float]], most: int | None
-) -> dict[str, Any]:
-    """Count records, and hold them to the columns of a job that takes `most` of each client.
+def clipping_report(found: Records, bounds: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
+    """Count records. One counts that has a value in every column.
 
-    A record counts that has a value in every column; `outside_bounds` is of those with bounds.
-    `clients_over_the_bound` have more records than a job takes of each; None if no job is known.
+    `outside_bounds` is of columns with bounds.
     """
     whole = ~np.isnan(found.values).any(axis=1)
     of_clients = np.add.reduceat(whole.astype(np.int64), found.starts[:-1])
@@ -41,7 +38,6 @@ def clipping_report(
         "records": int(whole.sum()),
         "most_records_of_a_client": int(of_clients.max()),
         "clients_without_a_record": int((of_clients == 0).sum()),
-        "clients_over_the_bound": None if most is None else int((of_clients > most).sum()),
         "columns": found.columns,
         "missing": {name: int(np.isnan(values).sum()) for name, values in columns.items()},
         "outside_bounds": {
@@ -126,9 +122,6 @@ def check(
         str | None,
         typer.Option(help="Columns that must be there, as age,dose."),
     ] = None,
-    records_per_client: Annotated[
-        int | None, typer.Option(min=1, help="How many records of each client a job takes.")
-    ] = None,
     id_column: Annotated[
         str | None, typer.Option(help="Column that says whose record a row is, if not id.")
     ] = None,
@@ -138,9 +131,9 @@ def check(
     """Check that every value that a job would use is a number, and count clients and records.
 
     A record counts that has a value in every column checked here. A client without one takes part
-    with zeros. Values outside a column's bounds are counted, which a client cuts to the bounds, and
-    clients with more records than a job takes of each. Of a directory it shows what records.toml
-    maps to what, the share of values outside bounds, and texts that are no level.
+    with zeros. Values outside a column's bounds are counted, which a client cuts to the bounds. Of
+    a directory it shows what records.toml maps to what, the share of values outside bounds, and
+    texts that are no level.
     """
     asked = [canonical_text(each) for each in columns.split(",")] if columns else None
     if file.is_dir() and (file / RECORDS).exists() and not (file / MAPPING).exists():
@@ -166,18 +159,13 @@ def check(
     known = () if consortium is None else _variables(file.parent, consortium)
     records = read_records(file, asked, id_column=id_column)
     limits = {each.name: each.limits for each in known}
-    found = clipping_report(records, limits, records_per_client)
+    found = clipping_report(records, limits)
     _warn_of_slots(file.parent, found["clients"])
     sentences = [
         f"{found['clients']:,} clients with {found['rows']:,} rows: every value is a number. "
         f"{found['records']:,} rows are whole records, and "
         f"{found['clients_without_a_record']:,} clients have none: they take part with zeros."
     ]
-    if records_per_client is not None:
-        sentences.append(
-            f"The job takes {records_per_client:,} of each client's records. "
-            f"{found['clients_over_the_bound']:,} clients have more: a fixed choice counts."
-        )
     if file.suffix.lower() != ".npz":
         table = CsvTable(file)
         if trimmed := sorted(set(table.names) - set(table.written)):
