@@ -3,14 +3,11 @@
 HOLDING_SITE is a site of the federation in the directory HOLDING_TRUST.
 """
 
-import asyncio
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from shoal_agent.data_holder import DataHolder
-from shoal_agent.status import HolderStatus
 from shoal_consortium.processes import Process
 from shoal_holder.site import Sources
 from shoal_kit.manifest_book import ManifestBook
@@ -47,22 +44,8 @@ def holder_of(trust: Trust, site: str) -> DataHolder:
     )
 
 
-def run(holder: DataHolder, *, until: Callable[[HolderStatus], bool] | None = None) -> HolderStatus:
-    """Step until `until` is true of the status, None: for ever; return the status at the end."""
-    return asyncio.run(_run(holder, until))
-
-
-async def _run(holder: DataHolder, until: Callable[[HolderStatus], bool] | None) -> HolderStatus:
-    await holder.step()
-    while until is None or not until(await holder.status()):
-        await asyncio.sleep(0.1)
-        await holder.step()
-    await holder._stop_asking()  # connections belong to this event loop
-    return await holder.status()
-
-
 if __name__ == "__main__":
     home = Path(os.environ["HOLDING_TRUST"])
     trust = Trust(home, open_chain(home / "consortium")[-1])
     holder = holder_of(trust, os.environ["HOLDING_SITE"])
-    run(holder)
+    holder.run(poll_seconds=0.1)

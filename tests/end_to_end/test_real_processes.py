@@ -23,20 +23,15 @@ import pytest
 from shoal import Analyst, Federation, JobSettings, ThresholdSharing
 from shoal.estimators import LinearRegressionInBounds
 from shoal.jobs.analyst import Job
-from shoal_agent.data_holder import COURIER, DataHolder
+from shoal_agent.data_holder import DataHolder
 from shoal_agent.status import HolderStatus
-from shoal_agent.vault_link import VaultLink, VaultPipes
 from shoal_consortium.processes import Federation as Processes
-from shoal_holder.settings import Settings
-from shoal_holder.status import silent
-from shoal_kit.manifest_book import ManifestBook
-from shoal_kit.startup import read_pin
 from shoal_protocol.certificates.release_certificate import read_certificate
 from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.wire.phases import JobPhase
 from shoal_protocol.wire.vectors import decode_uint64
 from shoal_studies.catalogue.linear_regression import LinearRegressionTask
-from tests.end_to_end.holding import POLICY, data_of, holder_of, run
+from tests.end_to_end.holding import POLICY, data_of, holder_of
 from tests.world.federation import Federation as Simulated
 from tests.world.loopback import pinned_client
 from tests.world.people import csv_of
@@ -55,7 +50,8 @@ def agents(trust: Trust, *sites: str) -> Iterator[None]:
         return over.is_set()
 
     threads = [
-        threading.Thread(target=run, args=(holder,), kwargs={"until": until}) for holder in holders
+        threading.Thread(target=holder.run, kwargs={"until": until, "poll_seconds": 0.1})
+        for holder in holders
     ]
     for thread in threads:
         thread.start()
@@ -185,7 +181,7 @@ def test_a_compute_process_killed_in_the_middle_of_a_round_changes_nothing(
     victim = trust.consortium.manifest.compute_nodes[1]
     job = submit(trust, TASK)
     last = holder_of(trust, "clinic-c")
-    run(last, until=lambda status: knows(status, job))
+    last.run(until=lambda status: knows(status, job), poll_seconds=0.1)
     asyncio.run(last.close())
 
     with agents(trust, "clinic-a", "clinic-b"):
@@ -210,7 +206,7 @@ def test_a_compute_process_killed_for_good_costs_a_threshold_round_nothing(
     sharing = ThresholdSharing(threshold=2)
     job = submit(trust, TASK, sharing=sharing, round_seconds=20, grace_seconds=10)
     last = holder_of(trust, "clinic-c")
-    run(last, until=lambda status: knows(status, job))
+    last.run(until=lambda status: knows(status, job), poll_seconds=0.1)
     asyncio.run(last.close())
 
     with agents(trust, "clinic-a", "clinic-b"):
@@ -232,7 +228,7 @@ def is_over(status: HolderStatus, job: Job) -> bool:
 
 
 def as_an_owner_would(trust: Trust, site: str, directory: Path) -> DataHolder:
-    """Open a data holder from files, as an agent does: the noise is real."""
+    """Open a data holder from files, as the documentation shows it: the noise is real."""
     home = directory / site
     shutil.copytree(trust.directory / "clients" / site, home)
     (home / "records.csv").write_text(csv_of(trust.records(site)))
@@ -240,11 +236,7 @@ def as_an_owner_would(trust: Trust, site: str, directory: Path) -> DataHolder:
     (home / "policy.toml").write_text(
         "\n".join(f"{name} = {json.dumps(each)}" for name, each in allowed.items())
     )
-    settings = Settings(
-        party=home, consortium=trust.directory / "consortium", data=data_of(trust, site)
-    )
-    book = ManifestBook.open(settings.consortium, read_pin(home), settings.data / COURIER)
-    return DataHolder(VaultLink(VaultPipes.start(settings), silent), book)
+    return DataHolder.open(home, trust.directory / "consortium", data_of(trust, site))
 
 
 @pytest.mark.essential
@@ -256,7 +248,7 @@ def test_a_user_submits_a_job_watches_it_and_keeps_the_signed_report(
     with ThreadPoolExecutor(len(holders)) as pool:
         job = submit(trust, TASK)
         over = partial(is_over, job=job)
-        done = [pool.submit(run, each, until=over) for each in holders]
+        done = [pool.submit(each.run, until=over, poll_seconds=0.1) for each in holders]
         report = job.wait(progress=lambda state: seen.append(state.phase))
         for each in done:
             each.result()
