@@ -10,11 +10,13 @@ reference would stand for. Records with none of the levels that a formula lists 
 """
 
 import ast
+import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
-from typing import Any, Final, Literal, Self
+from functools import partial
+from itertools import count, pairwise, product
+from typing import Any, Final, Self
 
 import numpy as np
 import pydantic
@@ -115,7 +117,6 @@ def named(variables: Mapping[str, Variable], name: str) -> Any:
     return variables[name]
 
 
-Kind = Literal["itself", "category", "power", "centred", "polynomials", "log", "spline", "level"]
 Argument = str | float | tuple[str | float, ...]
 
 _QUOTED: Final = re.compile(r"`([^`]*)`")
@@ -129,10 +130,13 @@ _SUPPORTED: Final = (
 
 @dataclass(frozen=True)
 class Part:
-    """One factor as it is written: a function of one variable, and its further arguments."""
+    """One factor as it is written: a function of one variable, and its further arguments.
+
+    `function` is one of `_FUNCTIONS`, "" for the variable itself. `text` names its columns.
+    """
 
     text: str
-    kind: Kind
+    function: str
     variable: str
     arguments: Mapping[str, Argument] = field(default_factory=dict, hash=False)
 
@@ -195,7 +199,8 @@ def _split(formula: str) -> tuple[list[list[str]], list[list[str]]]:
     except ImportError as error:
         raise ImportError("formulas need the extra: pip install 'shoal[formulas]'") from error
     try:
-        found = DefaultFormulaParser().get_terms(_with_powers(formula))
+        _refuse_random_effects_and_powers(formula)
+        found = DefaultFormulaParser().get_terms(formula)
     except (FormulaicError, SyntaxError) as error:
         reason = str(error).splitlines()[0].split(". ")[0]
         raise ValueError(f"the formula cannot be read: {reason}") from None
@@ -216,15 +221,11 @@ def _text(factor: Any) -> str:
     return f"`{factor.expr}`" if factor.eval_method.value == "lookup" else str(factor.expr)
 
 
-def _with_powers(formula: str) -> str:
-    """Return the formula with I(x**2) for x**2, which in this notation is but x."""
+def _refuse_random_effects_and_powers(formula: str) -> None:
     from formulaic.parser.algos.tokenize import tokenize
 
-    parts: list[str] = []
     tokens = [(str(token.token), token.kind.value) for token in tokenize(formula)]
-    while tokens:
-        text, kind = tokens.pop(0)
-        written = {"name": f"`{text}`", "python": f"{{{text}}}"}.get(kind, text)
+    for (text, kind), (after, _) in pairwise([*tokens, ("", "")]):
         if text in ("|", "||"):
             raise ValueError(
                 "a formula has one target and one sum of terms, and no random effects such as "
@@ -232,18 +233,11 @@ def _with_powers(formula: str) -> str:
                 "and several records of one client need nothing, since intervals are clustered by "
                 "client; how much clients differ is not measured"
             )
-        if kind in ("name", "python") and len(tokens) > 1 and tokens[0][0] in ("**", "^"):
-            power, of_power = tokens[1]
-            if of_power == "value":
-                if kind == "python":  # in this notation the power of one term is the term itself
-                    raise ValueError(
-                        f"{text!r} has a power, which a variable alone may have: poly(x, 2) has "
-                        "x and its square"
-                    )
-                written = f"{{I({written}**{power})}}"
-                tokens = tokens[2:]
-        parts.append(written)
-    return " ".join(parts)
+        if kind in ("name", "python") and after in ("**", "^"):
+            raise ValueError(
+                f"{text!r} has a power, which in this notation is {text!r} itself: I(x**2) is the "
+                "square of a variable, and poly(x, 2) has x and its square"
+            )
 
 
 def _part(text: str) -> Part:
@@ -254,18 +248,39 @@ def _part(text: str) -> Part:
     except SyntaxError:
         raise ValueError(f"{text!r} cannot be read: {_SUPPORTED}") from None
     written = _QUOTED.sub(lambda match: canonical_text(match[1]), text)
-    if isinstance(node, ast.Name) and node.id.startswith(_STAND_IN):
-        return Part(written, "itself", _name(node))
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        read = _FUNCTIONS.get(node.func.id)
-        given = [_value(each) for each in node.args]
-        named = {str(each.arg): _value(each.value) for each in node.keywords}
-        if read is not None and given and isinstance(given[0], Part):
-            try:
-                return read(written, *given, **named)
-            except TypeError:
-                raise ValueError(f"{written!r} has wrong arguments: {_SUPPORTED}") from None
+    match node:
+        case ast.Name(name) if name.startswith(_STAND_IN):
+            return Part(written, "", _name(node))
+        case ast.Call(ast.Name("missing"), [ast.Name() as of], []):
+            return Part(written, "", f"{_name(of)}_missing")
+        case ast.Call(
+            ast.Name("I"),
+            [ast.BinOp(ast.Name() as of, ast.Pow() | ast.BitXor(), exponent)],
+            [],
+        ):
+            return _called(written, "power", of, [exponent], [])
+        case ast.Call(ast.Name(function), [ast.Name() as of, *others], named):
+            if function in _FUNCTIONS:
+                return _called(written, function, of, others, named)
     raise ValueError(f"{written!r} is not supported: {_SUPPORTED}")
+
+
+def _called(
+    written: str,
+    function: str,
+    of: ast.Name,
+    others: Sequence[ast.expr],
+    named: Sequence[ast.keyword],
+) -> Part:
+    label, meaning = _FUNCTIONS[function]
+    by_name = {str(each.arg): _constant(each.value) for each in named}
+    try:
+        bound = inspect.signature(meaning).bind(None, *map(_constant, others), **by_name)
+    except TypeError:
+        raise ValueError(f"{written!r} has wrong arguments: {_SUPPORTED}") from None
+    given = {name: each for name, each in bound.arguments.items() if name != "use"}
+    text = written if label is None else label.format(x=_name(of), **given)
+    return Part(text, function, _name(of), given)
 
 
 def _name(node: ast.Name) -> str:
@@ -273,115 +288,16 @@ def _name(node: ast.Name) -> str:
     return canonical_text(node.id if quoted == node.id else bytes.fromhex(quoted).decode())
 
 
-def _value(node: ast.expr) -> Any:
-    """Return a variable, a power of one, or a constant."""
-    if isinstance(node, ast.Name):
-        name = _name(node)
-        return Part(name, "itself", name)
-    if (
-        isinstance(node, ast.BinOp)
-        and isinstance(node.op, ast.Pow | ast.BitXor)
-        and isinstance(node.left, ast.Name)
-    ):
-        name = _name(node.left)
-        return Part(name, "power", name, {"exponent": _value(node.right)})
+def _constant(node: ast.expr) -> Argument:
     try:
         found = ast.literal_eval(node)
     except ValueError:
         found = None
-    if isinstance(found, list | tuple) and all(
-        isinstance(each, str | int | float) for each in found
-    ):
-        return tuple(map(_constant, found))
-    if isinstance(found, str | int | float):
-        return _constant(found)
-    raise ValueError(f"an argument is neither a number nor a text: {_SUPPORTED}")
-
-
-def _constant(found: str | float) -> str | float:
-    return canonical_text(found) if isinstance(found, str) else float(found)
-
-
-def _category(
-    text: str, of: Part, *, reference: Argument | None = None, levels: Argument | None = None
-) -> Part:
-    given = {"reference": reference, "levels": levels}
-    written = text if levels is None and reference is None else f"C({of.variable})"
-    return Part(written, "category", of.variable, _given(given))
-
-
-def _level(text: str, of: Part, level: Argument) -> Part:
-    return Part(f"level({of.variable}, {level})", "level", of.variable, {"level": level})
-
-
-def _of_power(text: str, of: Part, exponent: Argument | None = None) -> Part:
-    if (of.kind == "itself") == (exponent is None):
-        raise TypeError
-    power = of.arguments.get("exponent", exponent)
-    if power not in range(1, 7):
-        raise ValueError("a variable is taken to a whole power from 1 to 6")
-    return Part(f"{of.variable}**{power:.0f}", "power", of.variable, {"exponent": power or 1.0})
-
-
-def _centred(text: str, of: Part, at: Argument | None = None) -> Part:
-    _require_variable(text, of)
-    if at is not None and not isinstance(at, float):
-        raise ValueError(f"{text!r}: the centre is a number, as center({of.variable}, 50) has it")
-    return Part(text, "centred", of.variable, _given({"at": at}))
-
-
-def _polynomials(text: str, of: Part, degree: Argument | None = None) -> Part:
-    _require_variable(text, of)
-    if degree not in range(1, 7):
-        raise ValueError(f"{text!r} needs a whole degree from 1 to 6: poly({of.variable}, 2)")
-    return Part(f"poly({of.variable})", "polynomials", of.variable, _given({"degree": degree}))
-
-
-def _require_variable(text: str, of: Part) -> None:
-    if of.kind != "itself":
-        raise ValueError(
-            f"{text!r} takes a variable, not a power of one: poly({of.variable}, 2) has its square"
-        )
-
-
-def _log(text: str, of: Part, lower: Argument | None = None) -> Part:
-    return Part(f"log({of.variable})", "log", of.variable, _given({"lower": lower}))
-
-
-def _spline(
-    text: str, of: Part, columns: Argument | None = None, *, knots: Argument | None = None
-) -> Part:
-    if (columns is None) == (knots is None):
-        raise ValueError(
-            "a spline has a number of columns, spline(x, 4), or spline(x, knots=[1, 2])"
-        )
-    return Part(
-        f"spline({of.variable})",
-        "spline",
-        of.variable,
-        _given({"columns": columns, "knots": knots}),
-    )
-
-
-def _missing(text: str, of: Part) -> Part:
-    return Part(text, "itself", f"{of.variable}_missing")
-
-
-def _given(arguments: Mapping[str, Argument | None]) -> dict[str, Argument]:
-    return {name: value for name, value in arguments.items() if value is not None}
-
-
-_FUNCTIONS: Final[Mapping[str, Callable[..., Part]]] = {
-    "C": _category,
-    "I": _of_power,
-    "center": _centred,
-    "level": _level,
-    "log": _log,
-    "missing": _missing,
-    "poly": _polynomials,
-    "power": _of_power,
-    "spline": _spline,
-}
+    several = found if isinstance(found, list | tuple) else [found]
+    if not all(isinstance(each, str | int | float) for each in several):
+        raise ValueError(f"an argument is neither a number nor a text: {_SUPPORTED}")
+    read = tuple(canonical_text(each) if isinstance(each, str) else each for each in several)
+    return read if several is found else read[0]
 
 
 LONGEST_NAME: Final = 64
@@ -435,7 +351,7 @@ def level_columns(name: str, known: Known) -> tuple[ColumnBounds, ...]:
     Raises:
         ValueError: it is no category.
     """
-    part = Part(name, "category", name)
+    part = Part(name, "C", name)
     return tuple(_column((part,), (each,), known) for each in _choices(part, known, reduced=True))
 
 
@@ -450,9 +366,8 @@ def levels_of(part: Part, known: Known) -> list[tuple[str, float]]:
             f"{part.text!r} is no category: name one, or list its levels, as "
             f"C({part.variable}, levels=[1, 2, 3])"
         )
-    variable: Variable = named(known.variables, part.variable)
-    listed = _listed(part, variable)
-    reference = _reference(part, variable, listed, known)
+    use = _Use(part, named(known.variables, part.variable), known, reduced=False)
+    listed, reference = _listed(use, **part.arguments)
     return sorted(listed, key=lambda level: level[1] != reference)
 
 
@@ -479,7 +394,7 @@ def single(part: Part, what: str, known: Known) -> ColumnBounds:
 def _column(term: Sequence[Part], chosen: Sequence[_Choice], known: Known) -> ColumnBounds:
     """Return a term's column; a number or flag by itself is the variable's own."""
     [first, *others] = term
-    if first.kind == "itself" and not others and not _is_categorical(first, known):
+    if not first.function and not others and not _is_categorical(first, known):
         variable: Variable = named(known.variables, first.variable)
         return variable.bounds
     label = ":".join(each.label for each in chosen)
@@ -494,127 +409,155 @@ def _column(term: Sequence[Part], chosen: Sequence[_Choice], known: Known) -> Co
 
 
 def _is_categorical(part: Part, known: Known) -> bool:
-    return part.kind == "category" or (
-        part.kind == "itself" and isinstance(named(known.variables, part.variable), Category)
+    return part.function == "C" or (
+        not part.function and isinstance(named(known.variables, part.variable), Category)
     )
 
 
+@dataclass(frozen=True)
+class _Use:
+    """A part with its variable. A category that is `reduced` has no column for its reference."""
+
+    part: Part
+    variable: Any
+    known: Known
+    reduced: bool
+
+    def factor(self, kind: Callable[..., Any], **arguments: Any) -> Any:
+        """Return a factor of a quantity within its bounds, or within those among `arguments`."""
+        lower, upper = self.variable.limits
+        return kind(**{"variable": self.part.variable, "lower": lower, "upper": upper} | arguments)
+
+
 def _choices(part: Part, known: Known, *, reduced: bool) -> list[_Choice]:
-    variable = named(known.variables, part.variable)
-    if _is_categorical(part, known):
-        return _levels(part, variable, known, reduced=reduced)
-    if part.kind == "level":
-        label, value = _level_of(part, variable, part.arguments["level"])
-        at = Level(variable=variable.name, value=value)
-        return [_Choice(part.text, f"{part.variable}[{label}]", at)]
-    if isinstance(variable, Category):
-        raise ValueError(f"{part.text!r}: a category is no quantity; write C({variable.name})")
+    use = _Use(part, named(known.variables, part.variable), known, reduced)
+    function = "C" if _is_categorical(part, known) else part.function
+    if isinstance(use.variable, Category) and function not in ("C", "level"):
+        raise ValueError(f"{part.text!r}: a category is no quantity; write C({part.variable})")
+    _, meaning = _FUNCTIONS[function]
     try:
-        if part.kind == "spline":
-            return _splines(part, variable)
-        if part.kind == "polynomials":
-            return _orthogonal(part, variable)
-        return [_Choice(part.text, part.text, _quantity(part, variable))]
+        return meaning(use, **part.arguments)
     except pydantic.ValidationError as error:
         raise ValueError(f"{part.text!r}: {describe(error)}") from None
 
 
-def _quantity(part: Part, variable: Any) -> Factor:
-    lower, upper = variable.limits
-    if part.kind == "log":
-        lower = part.arguments.get("lower", lower)
-        if not isinstance(lower, float | int) or lower <= 0.0:
-            raise ValueError(
-                f"{part.text!r} needs a lower bound above 0, to which values are cut: "
-                f"log({variable.name}, 0.1)"
-            )
-        return Log(variable=variable.name, lower=lower, upper=upper)
-    if part.kind == "centred":
-        at = part.arguments.get("at", variable.bounds.centre)
-        return Centred(variable=variable.name, lower=lower, upper=upper, at=at)
-    exponent = int(part.arguments.get("exponent", 1))  # type: ignore[arg-type]
-    return Power(variable=variable.name, lower=lower, upper=upper, exponent=exponent)
+def _alone(use: _Use, factor: Factor) -> list[_Choice]:
+    return [_Choice(use.part.text, use.part.text, factor)]
 
 
-def _orthogonal(part: Part, variable: Any) -> list[_Choice]:
+def _numbered(use: _Use, factors: Iterable[Factor]) -> list[_Choice]:
+    labels = (f"{use.part.text}[{number}]" for number in count(1))
+    return [_Choice(label, label, factor) for label, factor in zip(labels, factors, strict=False)]
+
+
+def _power(use: _Use, exponent: Argument) -> list[_Choice]:
+    return _alone(use, use.factor(Power, exponent=exponent))
+
+
+def _centred(use: _Use, at: Argument | None = None) -> list[_Choice]:
+    return _alone(use, use.factor(Centred, at=use.variable.bounds.centre if at is None else at))
+
+
+def _log(use: _Use, lower: Argument | None = None) -> list[_Choice]:
+    lower = use.variable.limits[0] if lower is None else lower
+    if not isinstance(lower, float | int) or lower <= 0.0:
+        raise ValueError(
+            f"{use.part.text!r} needs a lower bound above 0, to which values are cut: "
+            f"log({use.variable.name}, 0.1)"
+        )
+    return _alone(use, use.factor(Log, lower=lower))
+
+
+def _polynomials(use: _Use, degree: Argument) -> list[_Choice]:
     """Return the polynomials from degree 1 to the one that is asked for."""
-    lower, upper = variable.limits
-    highest = int(part.arguments["degree"])  # type: ignore[arg-type]
-    choices = []
-    for degree in range(1, highest + 1):
-        factor = Legendre(variable=variable.name, lower=lower, upper=upper, degree=degree)
-        label = f"{part.text}[{degree}]"
-        choices.append(_Choice(label, label, factor))
-    return choices
+    highest = use.factor(Legendre, degree=degree)
+    lower = (use.factor(Legendre, degree=each) for each in range(1, highest.degree))
+    return _numbered(use, [*lower, highest])
 
 
-def _splines(part: Part, variable: Any) -> list[_Choice]:
+def _splines(
+    use: _Use, columns: Argument | None = None, *, knots: Argument | None = None
+) -> list[_Choice]:
     """Return a basis of splines but the first, which the others give with the constant."""
-    lower, upper = variable.limits
-    knots = part.arguments.get("knots")
+    if (columns is None) == (knots is None):
+        raise ValueError(
+            "a spline has a number of columns, spline(x, 4), or spline(x, knots=[1, 2])"
+        )
     if knots is None:
-        columns = part.arguments["columns"]
-        if not isinstance(columns, float) or columns not in range(_DEGREE, _DEGREE + 33):
-            raise ValueError(f"{part.text!r} has a whole number of columns, {_DEGREE} at least")
-        inner = int(columns) - _DEGREE
-        knots = tuple(np.linspace(lower, upper, inner + 2)[1:-1].tolist())
-    if not isinstance(knots, tuple):
-        raise ValueError(f"{part.text!r}: knots are a list of numbers")
-    found = []
-    for place in range(1, len(knots) + _DEGREE + 1):
-        factor = Spline(variable=variable.name, lower=lower, upper=upper, knots=knots, place=place)  # type: ignore[arg-type]
-        label = f"{part.text}[{place}]"
-        found.append(_Choice(label, label, factor))
-    return found
+        if not isinstance(columns, int) or columns not in range(_DEGREE, _DEGREE + 33):
+            raise ValueError(f"{use.part.text!r} has a whole number of columns, {_DEGREE} at least")
+        ends = np.linspace(*use.variable.limits, columns - _DEGREE + 2)
+        knots = tuple(ends[1:-1].tolist())
+    first = use.factor(Spline, knots=knots, place=1)
+    places = range(2, len(first.knots) + _DEGREE + 1)
+    return _numbered(
+        use, [first, *(use.factor(Spline, knots=knots, place=each) for each in places)]
+    )
 
 
-def _levels(part: Part, variable: Any, known: Known, *, reduced: bool) -> list[_Choice]:
-    listed = _listed(part, variable)
-    reference = _reference(part, variable, listed, known)
-    among = tuple(value for _, value in listed) if "levels" in part.arguments else ()
+def _level(use: _Use, level: Argument) -> list[_Choice]:
+    name, value = _level_of(use, level)
+    at = Level(variable=use.variable.name, value=value)
+    return [_Choice(use.part.text, f"{use.part.variable}[{name}]", at)]
+
+
+def _levels(
+    use: _Use, *, reference: Argument | None = None, levels: Argument | None = None
+) -> list[_Choice]:
+    listed, at_reference = _listed(use, reference=reference, levels=levels)
+    among = () if levels is None else tuple(value for _, value in listed)
     found = [
         _Choice(
-            f"{part.text}[{label}]",
-            f"{part.text}[#{place}]",
-            Level(variable=variable.name, value=value, among=among),
+            f"{use.part.text}[{label}]",
+            f"{use.part.text}[#{place}]",
+            Level(variable=use.variable.name, value=value, among=among),
         )
         for place, (label, value) in enumerate(listed)
-        if not (reduced and value == reference)
+        if not (use.reduced and value == at_reference)
     ]
-    if reduced and len(found) == len(listed):
-        raise ValueError(f"{part.text!r}: the reference is none of the levels")
+    if use.reduced and len(found) == len(listed):
+        raise ValueError(f"{use.part.text!r}: the reference is none of the levels")
     return found
 
 
-def _reference(
-    part: Part, variable: Any, listed: Sequence[tuple[str, float]], known: Known
-) -> float:
-    """Return what records of the reference level hold."""
-    default = known.references.get(part.variable, listed[0][0])
-    return _level_of(part, variable, part.arguments.get("reference", default))[1]
+_FUNCTIONS: Final[Mapping[str, tuple[str | None, Callable[..., list[_Choice]]]]] = {
+    "": (None, partial(_power, exponent=1)),
+    "C": ("C({x})", _levels),
+    "center": (None, _centred),
+    "level": ("level({x}, {level})", _level),
+    "log": ("log({x})", _log),
+    "poly": ("poly({x})", _polynomials),
+    "power": ("{x}**{exponent}", _power),
+    "spline": ("spline({x})", _splines),
+}
+"""By what a formula calls it: the label of a function's columns, None as written, and these."""
 
 
-def _listed(part: Part, variable: Any) -> list[tuple[str, float]]:
-    """Return the levels, as names and as what records hold."""
-    given = part.arguments.get("levels")
-    if isinstance(variable, Category) and given is None:
-        return [(level, float(place)) for place, level in enumerate(variable.levels)]
-    if isinstance(variable, Flag) and given is None:
-        return [("0", 0.0), ("1", 1.0)]
-    if not isinstance(given, tuple) or isinstance(variable, Date) or len(given) < 2:
+def _listed(
+    use: _Use, *, reference: Argument | None = None, levels: Argument | None = None
+) -> tuple[list[tuple[str, float]], float]:
+    """Return the levels, as names and as what records hold, and what the reference's hold."""
+    variable = use.variable
+    if levels is None and isinstance(variable, Category | Flag):
+        levels = variable.levels if isinstance(variable, Category) else (0, 1)
+    if not isinstance(levels, tuple) or isinstance(variable, Date) or len(levels) < 2:
         raise ValueError(
-            f"{part.text!r}: {variable.name!r} is no category; list its levels, as "
+            f"{use.part.text!r}: {variable.name!r} is no category; list its levels, as "
             f"C({variable.name}, levels=[1, 2, 3])"
         )
-    return [_level_of(part, variable, each) for each in given]
+    listed = [_level_of(use, each) for each in levels]
+    if reference is None:
+        reference = use.known.references.get(variable.name, listed[0][0])
+    return listed, _level_of(use, reference)[1]
 
 
-def _level_of(part: Part, variable: Any, level: Argument) -> tuple[str, float]:
+def _level_of(use: _Use, level: Argument) -> tuple[str, float]:
     """Return a level's name, and what records hold for it."""
+    variable, text = use.variable, use.part.text
     if isinstance(variable, Category):
         if level not in variable.levels:
             raise ValueError(
-                f"{part.text!r}: {level!r} is no level of {variable.name!r}, which has "
+                f"{text!r}: {level!r} is no level of {variable.name!r}, which has "
                 f"{', '.join(variable.levels[:20])}"
             )
         return str(level), float(variable.levels.index(str(level)))
@@ -622,7 +565,7 @@ def _level_of(part: Part, variable: Any, level: Argument) -> tuple[str, float]:
         try:
             level = float(level)
         except ValueError:
-            raise ValueError(f"{part.text!r}: {variable.name!r} has numbers for levels") from None
+            raise ValueError(f"{text!r}: {variable.name!r} has numbers for levels") from None
     if not isinstance(level, float | int) or not variable.limits[0] <= level <= variable.limits[1]:
-        raise ValueError(f"{part.text!r}: a level is beyond the bounds of {variable.name!r}")
+        raise ValueError(f"{text!r}: a level is beyond the bounds of {variable.name!r}")
     return f"{level:.15g}", float(level)

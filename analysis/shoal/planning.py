@@ -14,7 +14,6 @@ far that most steps are clipped; pull and scatter are then averaged over a norma
 """
 
 import math
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, Self
@@ -464,7 +463,6 @@ class Steps:
 
 _RATES: Final = np.geomspace(1e-9, 1.0, 109)  # learning rates that are tried
 _GRID_BITS: Final = 24  # at least; so many that a clip is 2^10 lattice units or more
-_LARGEST_EXPONENT: Final = 472  # 10^12 contributions: no crowd job has more
 
 
 def crowd_task(study: Study, step: float) -> CrowdTask:
@@ -531,24 +529,3 @@ def instances_for_load(open_sessions: float, coefficients: int) -> int:
     """
     most = min(MOST_INSTANCES, MOST_WEIGHTS // coefficients)
     return int(min(max(1, math.ceil(open_sessions)), most))
-
-
-def contributions_needed(study: Study, error: float) -> int | None:
-    """Return about how many contributions an error of at most `error` takes, in two digits.
-
-    None: more than 10^12, the most that a crowd job may have, or no number of them.
-    """
-    steps = Steps(assume(study))
-    tasks = [crowd_task(study, rate) for rate in _RATES.tolist() if rate < steps.fastest]
-
-    def suffices(exponent: int) -> bool:
-        return min(steps.error(task, _count(exponent)).total for task in tasks) <= error
-
-    exponents = range(_LARGEST_EXPONENT + 1)
-    found = bisect_left(exponents, True, key=suffices)
-    return _count(found) if found < len(exponents) else None
-
-
-def _count(exponent: int) -> int:
-    """Return 100 times 1.05^exponent, in two digits."""
-    return int(float(f"{100.0 * 1.05**exponent:.1e}"))

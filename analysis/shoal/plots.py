@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal_protocol.queries.design import Floats
 from shoal_studies.catalogue.cohort_card import CohortCardPosterior, NumberCard
 from shoal_studies.catalogue.kaplan_meier import KaplanMeierPosterior
 from shoal_studies.catalogue.moments import MomentsPosterior
@@ -98,10 +97,6 @@ def _require_scale(posterior: BasePosterior, scale: Scale) -> None:
         raise ValueError("a scale is for regressions that measure their columns first")
     if scale == "ratio":
         posterior.ratio  # noqa: B018 - is there any?
-
-
-_Curve = tuple[str, Floats, Floats, Floats, Floats]
-"""A label, places and values, shapes (n,), with intervals and wider bands, shapes (n, 2)."""
 
 
 def _forest(

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Final
 
+import numpy as np
 import typer
 
 from shoal_command.connection import read_file
@@ -83,7 +84,7 @@ def _terms(of: Said) -> Hashable:
 
 def _counted(group: Sequence[Said]) -> str:
     count = "1 round" if len(group) == 1 else f"{len(group):,} rounds"
-    return f"{count} (number {_runs([each['number'] for each in group])})"
+    return f"{count} (number {runs(each['number'] for each in group)})"
 
 
 def _price_of_each(of: Said, delta: float) -> str:
@@ -92,15 +93,11 @@ def _price_of_each(of: Said, delta: float) -> str:
     return f"By itself each costs a client that it asks epsilon {epsilon:.4g}{at}."
 
 
-def _runs(numbers: Sequence[int]) -> str:
+def runs(numbers: Iterable[int]) -> str:
     """Return "0 to 11, 13" for ascending numbers 0, 1, ... 11 and 13."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return ", ".join(span(run) for run in runs)
+    each = np.fromiter(numbers, np.int64)
+    found = np.split(each, np.flatnonzero(np.diff(each) != 1) + 1)
+    return ", ".join(span([part[0], part[-1]]) for part in found)
 
 
 COMPARE: Final = "Compare it with the digest that you pinned over another channel."

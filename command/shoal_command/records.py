@@ -20,18 +20,14 @@ from shoal_holder.record_files import read_records
 from shoal_holder.records import Records
 from shoal_holder.site_files import HOLDER_KEY, MAPPING, RECORDS, RECORDS_BY_ID
 from shoal_holder.tables import CsvTable
-from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.trust.dictionary import Variable, read_dictionary
 from shoal_protocol.wire.encoding import canonical_text
 
 
-def clipping_report(
-    found: Records, bounds: Mapping[str, ColumnBounds], most: int | None
-) -> dict[str, Any]:
-    """Count records, and hold them to the columns of a job that takes `most` of each client.
+def clipping_report(found: Records, bounds: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
+    """Count records. One counts that has a value in every column.
 
-    A record counts that has a value in every column; `outside_bounds` is of those with bounds.
-    `clients_over_the_bound` have more records than a job takes of each; None if no job is known.
+    `outside_bounds` is of columns with bounds.
     """
     whole = ~np.isnan(found.values).any(axis=1)
     of_clients = np.add.reduceat(whole.astype(np.int64), found.starts[:-1])
@@ -42,11 +38,10 @@ def clipping_report(
         "records": int(whole.sum()),
         "most_records_of_a_client": int(of_clients.max()),
         "clients_without_a_record": int((of_clients == 0).sum()),
-        "clients_over_the_bound": None if most is None else int((of_clients > most).sum()),
         "columns": found.columns,
         "missing": {name: int(np.isnan(values).sum()) for name, values in columns.items()},
         "outside_bounds": {
-            name: int(((values < bounds[name].lower) | (values > bounds[name].upper)).sum())
+            name: int(((values < bounds[name][0]) | (values > bounds[name][1])).sum())
             for name, values in columns.items()
             if name in bounds
         },
@@ -55,7 +50,7 @@ def clipping_report(
 
 app = typer.Typer(no_args_is_help=True, help="Load and check a data holder's records.")
 
-_UNBOUNDED: Final = "no bounds given"
+_UNBOUNDED: Final = "no bounds known"
 _DICTIONARY: Final = "dictionary.json"
 
 Dictionary = Annotated[
@@ -90,7 +85,7 @@ def _warn_of_slots(directory: Path, individuals: int) -> None:
         )
 
 
-def _loader(task: str, directory: Path, consortium: Path | None, *bounds: str) -> str:
+def _loader(task: str, directory: Path, consortium: Path | None) -> str:
     """Return what the loader prints, a process of its own: it has no key, and no network."""
     if not (directory / MAPPING).exists():
         fail(
@@ -103,7 +98,7 @@ def _loader(task: str, directory: Path, consortium: Path | None, *bounds: str) -
         _variables(directory, consortium)
         dictionary = str(consortium / _DICTIONARY)
     program = (sys.executable, "-X", "utf8", "-m", "shoal_loader")
-    words = [*program, task, str(directory), dictionary, *bounds]
+    words = [*program, task, str(directory), dictionary]
     done = subprocess.run(words, capture_output=True, encoding="utf-8", check=False)
     if done.returncode:
         # the last line only: a traceback could quote values
@@ -125,10 +120,7 @@ def check(
     ],
     columns: Annotated[
         str | None,
-        typer.Option(help="Columns that must be there, as age,dose; with bounds as age=18:100."),
-    ] = None,
-    records_per_client: Annotated[
-        int | None, typer.Option(min=1, help="How many records of each client a job takes.")
+        typer.Option(help="Columns that must be there, as age,dose."),
     ] = None,
     id_column: Annotated[
         str | None, typer.Option(help="Column that says whose record a row is, if not id.")
@@ -139,17 +131,15 @@ def check(
     """Check that every value that a job would use is a number, and count clients and records.
 
     A record counts that has a value in every column checked here. A client without one takes part
-    with zeros. Values outside a column's bounds are counted, which a client cuts to the bounds, and
-    clients with more records than a job takes of each. Of a directory it shows what records.toml
-    maps to what, the share of values outside bounds, and texts that are no level.
+    with zeros. Values outside a column's bounds are counted, which a client cuts to the bounds. Of
+    a directory it shows what records.toml maps to what, the share of values outside bounds, and
+    texts that are no level.
     """
-    asked = dict(_column(each) for each in columns.split(",")) if columns else {}
-    bounds = {name: each for name, each in asked.items() if each is not None}
+    asked = [canonical_text(each) for each in columns.split(",")] if columns else None
     if file.is_dir() and (file / RECORDS).exists() and not (file / MAPPING).exists():
         file /= RECORDS
     if file.is_dir():
-        limits = {name: (each.lower, each.upper) for name, each in bounds.items()}
-        mapped = json.loads(_loader("check", file, consortium, json.dumps(limits)))
+        mapped = json.loads(_loader("check", file, consortium))
         _warn_of_slots(file, mapped["records"])
         variables = [
             each
@@ -166,24 +156,16 @@ def check(
         if faulty := [each["variable"] for each in mapped["variables"] if each["fault"]]:
             raise ValueError(f"{', '.join(faulty)}: correct {MAPPING} or the source, as each says")
         return
-    if consortium is not None:
-        bounds = {
-            each.name: ColumnBounds(name=each.name, lower=each.limits[0], upper=each.limits[1])
-            for each in _variables(file.parent, consortium)
-        } | bounds
-    records = read_records(file, list(asked) or None, id_column=id_column)
-    found = clipping_report(records, bounds, records_per_client)
+    known = () if consortium is None else _variables(file.parent, consortium)
+    records = read_records(file, asked, id_column=id_column)
+    limits = {each.name: each.limits for each in known}
+    found = clipping_report(records, limits)
     _warn_of_slots(file.parent, found["clients"])
     sentences = [
         f"{found['clients']:,} clients with {found['rows']:,} rows: every value is a number. "
         f"{found['records']:,} rows are whole records, and "
         f"{found['clients_without_a_record']:,} clients have none: they take part with zeros."
     ]
-    if records_per_client is not None:
-        sentences.append(
-            f"The job takes {records_per_client:,} of each client's records. "
-            f"{found['clients_over_the_bound']:,} clients have more: a fixed choice counts."
-        )
     if file.suffix.lower() != ".npz":
         table = CsvTable(file)
         if trimmed := sorted(set(table.names) - set(table.written)):
@@ -203,17 +185,3 @@ def check(
         ],
         *sentences,
     )
-
-
-def _column(text: str) -> tuple[str, ColumnBounds | None]:
-    """Read `name` or `name=lower:upper`.
-
-    Raises:
-        ValueError: the bounds are not two numbers in order.
-    """
-    written, given, bounds = text.partition("=")
-    name = canonical_text(written)
-    if not given:
-        return name, None
-    lower, _, upper = bounds.partition(":")
-    return name, ColumnBounds(name=name, lower=float(lower), upper=float(upper))

@@ -7,12 +7,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Final, get_args
 
-import numpy as np
 import typer
 from nacl.signing import SigningKey
 from pyroaring import BitMap
 
 from shoal_agent.client_files import Enrolment, read_enrolment
+from shoal_command.certificate import runs
 from shoal_command.options import policy_of, policy_options
 from shoal_command.terminal import (
     AsJson,
@@ -422,7 +422,7 @@ def _enrolled(before: Roster, after: Roster, asked: Enrolment) -> str:
     said = [] if old in (None, bytes(asked.key)) else [f"in place of {key_fingerprint(old or b'')}"]
     had = before.slots_of(holder) if holder < before.holders else BitMap()
     if more := after.slots_of(holder) - had:
-        said.append(f"enrolled {len(more):,} slots, {slots_in_words(more)}")
+        said.append(f"enrolled {len(more):,} slots, {runs(more)}")
     return f"Data holder {new}: {'; '.join(said)}."
 
 
@@ -476,16 +476,9 @@ def _holder(chain: Sequence[Consortium], holder: int) -> dict[str, str]:
     return {
         "data_holder": str(holder),
         "key": key_fingerprint(with_key[-1].roster.key_of(holder)),
-        "slots": slots_in_words(chain[-1].roster.slots_of(holder)),
+        "slots": runs(chain[-1].roster.slots_of(holder)),
         "state": state,
     }
-
-
-def slots_in_words(slots: BitMap) -> str:
-    """Return slots as ranges, `0 to 199, 400 to 449`."""
-    each = np.array(slots, np.int64)
-    ranges = np.split(each, np.flatnonzero(np.diff(each) != 1) + 1)
-    return ", ".join(f"{part[0]} to {part[-1]}" for part in ranges)
 
 
 def differences(before: Manifest, after: Manifest) -> Iterator[str]:

@@ -32,12 +32,9 @@ from shoal_protocol.journal import Head, Shown, counted
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.job_costs import epsilon_at
 from shoal_protocol.wire.encoding import (
-    Clients,
     Count,
     Delta,
-    Digest,
     Loss,
-    Place,
     decode_clients,
 )
 from shoal_protocol.wire.errors import MalformedDocument
@@ -45,19 +42,11 @@ from shoal_protocol.wire.errors import MalformedDocument
 app = typer.Typer(no_args_is_help=True, help="Show what was spent of the privacy budget.")
 
 
-class ServiceLine(pydantic.BaseModel):
-    """A charge or a return in a service's journal, and what its clients had spent by then."""
+class ServiceLine(pydantic.BaseModel, extra="allow"):
+    """A charge or a return in a service's journal, as far as something is computed of it."""
 
-    number: Place
-    hash: Digest
-    kind: str
-    round: Digest
-    job: Digest
-    job_rounds: Place
-    clients: Clients
     mu: Loss
     epsilon: Loss | None  # None is infinite, here and below
-    cumulative_mu: Loss
     cumulative_epsilon: Loss | None
     delta: Delta
 
@@ -70,6 +59,7 @@ class ServicePage(pydantic.BaseModel):
     withdrawn: list[str]
 
 
+_SHOWN: Final = ("number", "kind", "job", "round", "clients", "hash")
 _MOST: Final = 2_000  # entries in one answer: the agent has other work than to list more at once
 
 
@@ -89,12 +79,12 @@ def service(
     lines, withdrawn = [line for page in pages for line in page.entries], pages[-1].withdrawn
     entries = [
         {
-            **_cells(each),
+            **{name: getattr(each, name) for name in _SHOWN},
+            "epsilon": in_epsilon(each, each.delta),
             "epsilon so far": math.inf
             if each.cumulative_epsilon is None
             else each.cumulative_epsilon,
             "at delta": each.delta,
-            "hash": each.hash,
         }
         for each in lines
     ]
@@ -181,14 +171,6 @@ def verify(
             ExitStatus.MISTAKE,
         )
     say(_unbroken(head))
-
-
-def _cells(line: ServiceLine) -> dict[str, Any]:
-    return {
-        "": line.number,
-        **{name: getattr(line, name) for name in ("kind", "job", "round", "clients")},
-        "epsilon": in_epsilon(line, line.delta),
-    }
 
 
 def _charged(entry: Shown, delta: float) -> dict[str, Any] | None:

@@ -9,7 +9,6 @@ from shoal.planning import (
     Prospect,
     Study,
     assumed_open_sessions,
-    contributions_needed,
     draw_and_discard,
     instances_for_load,
     sufficient_open_seconds,
@@ -67,19 +66,6 @@ def _table(study: Study, prospect: Prospect) -> dict[str, Any]:
 
 
 def _sentences(study: Study) -> list[str]:
-    if study.horizon is None:
-        needed = contributions_needed(study, study.effect / 4.0)
-        many = "more than 10^12" if needed is None else f"about {needed:,}"
-        aim = (
-            f"For an error of a quarter of that, {study.effect / 4.0:.3g}, the job would need "
-            f"{many} contributions at this price each."
-        )
-    else:
-        aim = (
-            f"The error is the mean over {study.horizon:,} contributions after a turn of the truth "
-            "that is as large as the coefficients are: the learning rate is the best between lag "
-            "and noise."
-        )
     single = draw_and_discard(study.model_copy(update={"instances": 1}))
     instances = (
         f"With one instance instead of {study.instances} it would err by {single.error.total:.3g}: "
@@ -89,10 +75,17 @@ def _sentences(study: Study) -> list[str]:
         f"An estimate of zero for every coefficient would err by {study.effect:g}.",
         *([instances] if study.instances > 1 else []),
         _of_the_load(study),
-        aim,
+        *([] if study.horizon is None else [_of_a_turn(study.horizon)]),
         "Assumed: one record for each client, features spread evenly over their bounds and not "
         "correlated, coefficients of one size with alternating signs.",
     ]
+
+
+def _of_a_turn(horizon: int) -> str:
+    return (
+        f"The error is the mean over {horizon:,} contributions after a turn of the truth that is "
+        "as large as the coefficients are: the learning rate is the best between lag and noise."
+    )
 
 
 def _of_the_load(study: Study) -> str:

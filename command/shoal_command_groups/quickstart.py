@@ -97,22 +97,14 @@ def quickstart(
     )
     if not as_json:
         warn(WARNING)
-    who = ("--party", home / "parties" / "analyst", "--consortium", home / "consortium")
-    crowds = (
-        "\nOr open a crowd job; of the services it needs only the trainer, and each site's "
-        "policy.toml must have maximum_local_epsilon and crowd_families:\n\n"
-        + shell_command("shoal", "crowd", "open", *who, "CROWD.toml")
-    )
     tell(
         {"manifest": consortium.digest, "processes": started, "agents": later},
         as_json,
         f"Federation in {directory}, manifest {consortium.digest}.",
         f"Each site's records and policy.toml go into {directory}/clients/SITE.",
         f"Start all of it with\n\n{shell_command('shoal', 'up', directory)}\n",
-        "With --json it says how to start each process by itself.\n",
-        "Then submit a job:\n\n"
-        + shell_command("shoal", "job", "submit", "--wait", *who, "TASK.toml"),
-        *([crowds] if consortium.manifest.policy.maximum_local_epsilon is not None else []),
+        "It says how to submit a job. With --json this command says how to start each process by "
+        "itself.",
     )
 
 

@@ -5,7 +5,6 @@ directory of its own.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Final, Literal
 
 import pydantic
 from nacl.public import PrivateKey
-from nacl.signing import SigningKey, VerifyKey
+from nacl.signing import SigningKey
 
 from shoal_agent.client_files import hex_line, new_directory, refuse_filled, write_tls
 from shoal_kit.party import (
@@ -29,9 +28,8 @@ from shoal_kit.party import (
 from shoal_kit.private_files import PRIVATE_DIRECTORY, write_new
 from shoal_kit.tls_certificates import TlsIdentity, host_of, hosts_of, self_signed
 from shoal_protocol.trust.manifest import ComputeParty, ListedParty, ServiceParty
-from shoal_protocol.wire.documents import check_signature, describe
+from shoal_protocol.wire.documents import describe
 from shoal_protocol.wire.encoding import canonical_json, domain, sha256
-from shoal_protocol.wire.errors import BadSignature
 
 RandomBytes = Callable[[int], bytes]
 KeyKind = Literal["signing", "box", "tls"]
@@ -134,13 +132,9 @@ def _canonical(card: Card) -> bytes:
 
 def is_endorsed(card: Card, verify_key: str) -> bool:
     """Tell whether a card was signed by a key, in hex, that its party had before."""
-    for each in card.endorsements:
-        if each.verify_key == verify_key:
-            key = VerifyKey(bytes.fromhex(verify_key))
-            with suppress(BadSignature):
-                check_signature(key, _endorsed(card), each.signature)
-                return True
-    return False
+    message = _endorsed(card)
+    by_it = (each for each in card.endorsements if each.verify_key == verify_key)
+    return any(each.holds(message) for each in by_it)
 
 
 def _endorsed(card: Card) -> bytes:
@@ -189,10 +183,7 @@ def rotate(
     hosts = [*(hosts_of(card.certificate) if card.certificate else []), *extra_hosts]
     made = _made(fields, wanted, hosts, now, valid_days, random_bytes)
     endorsements = tuple(
-        Endorsement(
-            verify_key=bytes(each.verify_key).hex(),
-            signature=each.sign(_endorsed(made.card)).signature.hex(),
-        )
+        Endorsement.by(each, _endorsed(made.card))
         for each in map(read_signing_key, generations(directory, "signing.key"))
     )
     signed = made.card.model_copy(update={"endorsements": endorsements})

@@ -36,34 +36,6 @@ _SITE: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _KEYS: Final = ("authority", "authority-recovery")
 
 
-def _check(roles: Mapping[str, PartyRole], clients: Mapping[str, int], policy: Policy) -> None:
-    """Check that a federation can have these services, sites and rules.
-
-    Raises:
-        ValueError
-    """
-    nodes, lowest = list(roles.values()).count("compute"), policy.minimum_threshold
-    committee = policy.minimum_committee
-    fewest = 2 if committee is not None else nodes // 2 + 1
-    unnamed = [site for site in clients if not _SITE.fullmatch(site)]
-    taken = clients.keys() & roles.keys()
-    wrong = {
-        "a consortium has at least two Compute nodes": nodes < 2,
-        "a committee has fewer nodes than there are Compute nodes": (
-            committee is not None and committee >= nodes
-        ),
-        f"a threshold of {lowest} can never be used: of {nodes} Compute nodes {fewest} to "
-        f"{nodes} may be demanded": lowest is not None and not fewest <= lowest <= nodes,
-        "a site has at least one client": min(clients.values(), default=1) < 1,
-        f"{', '.join(unnamed)} is no site's name: 1 to 63 of a-z, 0-9 and hyphens, as st-anna, "
-        "and no hyphen first": bool(unnamed),
-        f"a site may not be called {', '.join(taken)}: a service is": bool(taken),
-    }
-    for problem, is_so in wrong.items():
-        if is_so:
-            raise ValueError(problem)
-
-
 def exists(directory: Path) -> bool:
     """Say whether `directory` holds a complete federation."""
     return (directory / "consortium" / "manifest.json").is_file()
@@ -92,12 +64,16 @@ def make(
 
     Raises:
         FileExistsError: the directory is not empty, or cannot be replaced; nothing is overwritten.
-        ValueError: a name or URL is malformed, or sizes or rules do not fit.
+        ValueError: a name or URL is malformed, or sizes do not fit.
     """
     roles: dict[str, PartyRole] = {f"compute-{index}": "compute" for index in range(compute_nodes)}
     roles |= {"aggregator": "aggregator", "trainer": "trainer"}
     everybody = roles | {"analyst": "analyst"}
-    _check(roles, clients, policy)
+    if wrong := [site for site in clients if site in roles or not _SITE.fullmatch(site)]:
+        raise ValueError(
+            f"{', '.join(wrong)} is no site's name: 1 to 63 of a-z, 0-9 and hyphens, as st-anna, "
+            "no hyphen first, and not a service's"
+        )
     names = [*roles, *clients]
     if "{port}" in url_template and first_port + len(names) > 65_536:
         raise ValueError("there are not enough ports above the first one")

@@ -133,7 +133,7 @@ async def test_strangers_see_the_sign_in_and_forms_from_elsewhere_change_nothing
 ) -> None:
     job = await desk.job()
     async with desk.browser() as stranger:
-        for path in (*PAGES, f"{JOBS}/{job}", f"{JOBS}/{job}/leave"):
+        for path in (*PAGES, f"{JOBS}/{job}"):
             assert (await stranger.get(path)).headers["location"] == SIGN_IN
         assert (await stranger.post(SIGN_IN, data={"token": OF_THE_AGENT})).status_code == 403
         rebound = await stranger.get(SIGN_IN, headers={"Host": "evil.example"})
@@ -182,14 +182,15 @@ async def ask(desk: Desk, **changes: Any) -> str:
     return f"{JOBS}/{job}"
 
 
-async def test_an_approval_is_signed_here_after_a_page_that_asks(asking: Desk) -> None:
+async def test_an_approval_is_signed_here_once_the_box_is_ticked(asking: Desk) -> None:
     path = await ask(asking)
-    page = await asking.get(f"{path}/approve")
-    assert "Approve this job?" in page and "Approve as alice" in page
-    assert "Your agent takes part from now on." in page
+    page = await asking.get(path)
+    assert "Approve as alice" in page and "your agent takes part from now on." in page
+    unsure = await asking.send(f"{path}/approve")
+    assert unsure.status_code == 409 and "tick the box" in unsure.text
     await asking.settle()
     assert asking.world.trainer.joined == {}  # to look approves nothing
-    assert (await asking.send(f"{path}/approve")).headers["location"] == path
+    assert (await asking.send(f"{path}/approve", sure="on")).headers["location"] == path
     assert "It is approved. " in await asking.get(path)
     await asking.settle()
     assert list(asking.world.trainer.joined) == [path.rpartition("/")[2]]
@@ -232,8 +233,7 @@ async def test_its_pages_are_readable_in_a_browser(
         await look_at("asks", "Asks")
         await page.get_by_role("link", name="Read and decide").press("Enter")
         await look_at("ask", "what raises")
-        await page.get_by_role("link", name="Approve…").press("Enter")
-        await look_at("decide", "Approve this job?")
+        await page.get_by_label("For good").first.press("Space")
         await page.get_by_role("button", name="Approve as alice").press("Enter")
         await page.get_by_text("alice approved it").wait_for()
         for name in ("Ledger", "Policy", "Jobs"):
@@ -241,9 +241,8 @@ async def test_its_pages_are_readable_in_a_browser(
             await look_at(name.replace(" ", "-").lower(), name)
         await page.get_by_role("link", name="what raises").first.press("Enter")
         await look_at("job", "what raises")
-        await page.get_by_role("link", name="Leave this job…").press("Enter")
-        await look_at("leave", "Leave this job?")
-        await page.get_by_role("button", name="Leave the job for good").press("Enter")
+        await page.get_by_label("For good").press("Space")
+        await page.get_by_role("button", name="Leave the job").press("Enter")
         await page.get_by_text("You left it").wait_for()
         assert wrong == []
 

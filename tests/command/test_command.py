@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from shoal_agent.client_files import Enrolment, encode_enrolment, read_enrolment
+from shoal_agent.client_files import Enrolment, read_enrolment
 from shoal_consortium.party_files import read_signing_key
 from shoal_holder.backup import sealed_backup
 from shoal_holder.keys import read_holder_key
@@ -116,7 +116,7 @@ def test_a_holder_changes_its_key_and_keeps_its_slots(consortium) -> None:
     shoal("agent", "grow", clinic, "--slots", 6)
     enrolment = clinic / "holder.key.enrolment"
     asked = read_enrolment(enrolment)
-    assert asked == Enrolment(new.verify_key, 6, old.verify_key)
+    assert asked == Enrolment.by(new, slots=6, replaces=old)
     said = shoal("consortium", "enrol", consortium, enrolment, *authority).stdout
     names = [key_fingerprint(bytes(each.verify_key)) for each in (new, old)]
     assert "Data holder {}: in place of {}; enrolled 2 slots, 4 to 5.".format(*names) in said
@@ -196,7 +196,7 @@ def test_no_version_is_signed_to_replace_a_key_by_itself(consortium, slots: int)
     before = contents(consortium)
     key = read_holder_key(consortium.parent / "clinic" / "holder.key")
     again = consortium.parent / "again"
-    again.write_bytes(encode_enrolment(key, slots=slots))
+    again.write_bytes(Enrolment.by(key, slots=slots).encode())
     authority = ["--authority", consortium.parent / "authority"]
     said = refused("consortium", "replace", consortium, again, again, *authority)
     assert "the data holder has this key" in said

@@ -63,7 +63,7 @@ def roster(number: int) -> Roster:
 
 
 def asking(number: int, slots: int = 1) -> Enrolment:
-    return Enrolment(keys(1, first=number)[0].verify_key, slots)
+    return Enrolment.by(keys(1, first=number)[0], slots=slots)
 
 
 def consortium(clients: int = 3) -> Consortium:

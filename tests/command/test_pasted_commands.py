@@ -30,11 +30,7 @@ def home(tmp_path: Path) -> Path:
 def test_what_quickstart_prints_can_be_pasted(home: Path) -> None:
     said = shoal("quickstart", home, "--no-dictionary").stdout
     commands = [words_of(line) for line in said.splitlines() if line.startswith("shoal ")]
-    who = ["--party", f"{home}/parties/analyst", "--consortium", f"{home}/consortium"]
-    assert commands == [
-        ["shoal", "up", str(home)],
-        ["shoal", "job", "submit", "--wait", *who, "TASK.toml"],
-    ]
+    assert commands == [["shoal", "up", str(home)]]
 
 
 def test_no_printed_command_is_put_together_without_quotes() -> None:

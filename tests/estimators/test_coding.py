@@ -109,7 +109,7 @@ def test_categories_that_are_no_texts_are_refused_at_every_door(stage: Any) -> N
         ),
         lambda stage: MultinomialRegression(formula="stage ~ x").fit(there),
         lambda stage: CohortCard(variables=["stage"]).fit(there),
-        lambda stage: CohortCard(variables=[{"name": "stage", "levels": [1, 2, 3]}]).fit(there),
+        lambda stage: CohortCard(variables={"stage": {"levels": [1, 2, 3]}}).fit(there),
         lambda stage: KaplanMeier(**OF_TIME, group="stage", levels=(1, 2, 3)).fit(there),
     ):
         with pytest.raises(ValueError, match=said):

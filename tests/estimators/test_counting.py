@@ -49,11 +49,11 @@ def counted(name: str) -> dict[str, int]:
     return found
 
 
-IN_FULL = [
-    {"kind": "number", "name": "age", "lower": 18, "upper": 90, "bins": 16},
-    {"kind": "category", "name": "sex", "levels": ["female", "male"]},
-    {"kind": "category", "name": "stage", "levels": list(STAGES)},
-]
+IN_FULL = {
+    "age": {"kind": "number", "lower": 18, "upper": 90, "bins": 16},
+    "sex": {"kind": "category", "levels": ["female", "male"]},
+    "stage": {"kind": "category", "levels": list(STAGES)},
+}
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ IN_FULL = [
         IN_FULL,
         {"age": (18, 90), "sex": ("female", "male"), "stage": STAGES},
         ["age", "sex", "stage"],
-        [{"name": "age"}, {"name": "sex", "levels": ["female ", "male"]}, "stage"],
+        {"age": {}, "sex": {"levels": ["female ", "male"]}, "stage": {}},
     ],
     ids=["in full", "by bounds and levels", "by name", "in full by name"],
 )
@@ -175,8 +175,8 @@ def test_a_wrong_parameter_is_refused_with_those_that_there_are(wrong: Any, reas
 
 
 def test_what_is_no_kind_and_a_prior_nearly_at_0_or_1_are_said() -> None:
-    with pytest.raises(ValueError, match='is "number" or "category"'):
-        CohortCard(variables=[{"name": "age", "kind": "foo"}]).fit(federation())
+    with pytest.raises(ValueError, match="variables"):
+        CohortCard(variables={"age": {"lower": 0, "upper": 9, "kind": "foo"}}).fit(federation())
     with pytest.raises(ValueError, match=r"0\.05"):
         Categorical(column="stage", concentration=0.01).fit(federation())
 

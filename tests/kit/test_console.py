@@ -38,6 +38,7 @@ class Site:
 
         console.page(START, show)
         console.action("/console/change", change)
+        console.action("/console/end", change, is_final=True)
         self.app.include_router(console.routes)
 
     def browser(self) -> httpx.AsyncClient:
@@ -96,6 +97,14 @@ async def test_who_has_the_token_reads_and_changes(site: Site) -> None:
     assert site.changes == 2
 
 
+async def test_what_cannot_be_undone_needs_its_box_ticked(site: Site) -> None:
+    browser, form = await signed_in(site)
+    unsure = await browser.post("/console/end", data={"by": 2, "form": form})
+    assert (unsure.status_code, site.changes) == (409, 0)
+    sure = await browser.post("/console/end", data={"by": 2, "form": form, "sure": "on"})
+    assert (sure.status_code, site.changes) == (303, 2)
+
+
 @pytest.mark.parametrize("form", ["", "0" * 64, TOKEN])
 async def test_another_site_s_form_changes_nothing(site: Site, form: str) -> None:
     browser, _ = await signed_in(site)
@@ -143,7 +152,7 @@ async def test_a_page_tells_why_a_service_refuses_and_nothing_of_a_fault_of_ours
     async def faulty(request: Request) -> Response:
         raise ValueError("a value of ours")
 
-    console.serve("The service", {START: refused, "/console/other": faulty}, {})
+    console.serve("The service", {START: refused, "/console/other": faulty}, {}, {})
     app = application("Party", console, token=TOKEN)
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="https://localhost") as browser:

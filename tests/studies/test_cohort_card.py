@@ -68,7 +68,8 @@ def truth_of(who: dict[str, np.ndarray]) -> dict[str, float]:
 
 def test_at_little_noise_the_card_says_what_the_records_do() -> None:
     who = people(4000, seed=1)
-    model = CohortCard(**{name: value for name, value in dict(TASK).items() if name != "name"})
+    variables = {each.name: each.model_dump(exclude={"name"}) for each in TASK.variables}
+    model = CohortCard(**TASK.model_dump(exclude={"name"}) | {"variables": variables})
     posterior = model.fit(SimulatedFederation(who, **FREE)).posterior_
     said = dict(zip(posterior.names, posterior.mean, strict=True))
     for label, true in truth_of(who).items():
@@ -88,8 +89,8 @@ def test_a_value_is_missing_where_its_indicator_says_so() -> None:
     who = people(3000, seed=2)
     flagged = np.isnan(who["age"])
     who |= {"age_missing": flagged.astype(float), "age": np.where(flagged, 50.0, who["age"])}
-    variable = NumberVariable(name="age", lower=0, upper=100, bins=64, indicator=True)
-    model = CohortCard(variables=(variable,)).fit(SimulatedFederation(who, **FREE))
+    age = {"lower": 0, "upper": 100, "bins": 64, "indicator": True}
+    model = CohortCard(variables={"age": age}).fit(SimulatedFederation(who, **FREE))
     said = dict(zip(model.posterior_.names, model.posterior_.mean, strict=True))
     assert said["age: missing"] == pytest.approx(flagged.sum(), abs=2.0)
     assert model.posterior_.columns == ("age", "age_missing")

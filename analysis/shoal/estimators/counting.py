@@ -4,12 +4,11 @@ Levels are texts, or numbers that records hold. Of a text records hold its place
 dictionary, which is what a task has, beside what the place is called.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pydantic
 
 from shoal.estimators.base import Estimator
 from shoal.estimators.parameters import Parameters
@@ -21,7 +20,7 @@ from shoal_protocol.wire.encoding import canonical_text
 from shoal_studies.catalogue.cells import CategoricalPosterior, CategoricalTask
 from shoal_studies.catalogue.cohort_card import CohortCardPosterior, CohortCardTask
 from shoal_studies.catalogue.kaplan_meier import KaplanMeierPosterior, KaplanMeierTask
-from shoal_studies.coding import is_levels, near_to
+from shoal_studies.coding import is_levels, is_names, near_to
 
 
 class Counting(Parameters):
@@ -47,10 +46,10 @@ class CohortCard(Counting, Estimator[CohortCardPosterior]):
 
     CohortCard(variables={"age": (18, 90), "smoker": ("no", "yes")}, crosses=[("smoker", "age")])
 
-    A name alone, variables=["age", "smoker"], takes bounds and levels from the data dictionary.
-    {"kind": "number", "name": "age", "lower": 18, "upper": 90, "bins": 64} says more of a number,
-    {"kind": "category", "name": "stage", "levels": [1, 2, 3]} names levels that are numbers, and
-    either may have a "weight". Further parameters: see `CohortCardTask`.
+    Names alone, variables=["age", "smoker"], take bounds and levels from the data dictionary.
+    {"age": {"lower": 18, "upper": 90, "bins": 64}} says more of a number, {"stage": {"levels": [1,
+    2, 3]}} names levels that are numbers, and either may have a "weight". Further parameters: see
+    `CohortCardTask`.
     """
 
     task_type = CohortCardTask
@@ -58,14 +57,14 @@ class CohortCard(Counting, Estimator[CohortCardPosterior]):
     def _listed(self) -> list[dict[str, Any]]:
         """Return what is said of each variable."""
         said = self.variables
-        if isinstance(said, Mapping):
-            return [_described(canonical_text(str(name)), each) for name, each in said.items()]
-        if isinstance(said, str) or not isinstance(said, Sequence):
+        if is_names(said):
+            said = {name: {} for name in said}
+        if not isinstance(said, Mapping):
             raise ValueError(
                 'CohortCard: variables are a mapping, {"age": (18, 90), "smoker": ("no", "yes")}, '
-                "or a list"
+                "or a list of names"
             )
-        return [_in_full(each) for each in said]
+        return [_described(canonical_text(str(name)), each) for name, each in said.items()]
 
     def _levels(self) -> Mapping[str, Any]:
         return {
@@ -101,6 +100,7 @@ class KaplanMeier(Counting, OfEvents, Estimator[KaplanMeierPosterior]):
         return {canonical_text(self.group): tuple(self.levels) or None} if named else {}
 
     def _designed(self, given: dict[str, Any], known: Known) -> dict[str, Any]:
+        given = super()._designed(given, known)
         for name, levels in self._levels().items():
             given |= counted(name, levels, known)
         times = (self.time,) if isinstance(self.time, str | ColumnBounds) else self.time
@@ -154,28 +154,15 @@ def counted(name: str, said: Any, known: Known) -> dict[str, Any]:
 
 
 def _described(name: str, said: object) -> dict[str, Any]:
-    """Return what a mapping's short form says in full."""
+    """Return what is said of a variable, with a `kind`: None where the dictionary has to tell."""
     if isinstance(said, Mapping):
-        return _in_full({"name": name, **said})
+        kind = "category" if "levels" in said else "number" if "lower" in said else None
+        return {"kind": kind, **said, "name": name}
     variable = Known.given({name: said}, "variables").variables[name]
     if isinstance(variable, Category):
         return {"kind": "category", "name": name, "levels": variable.levels}
     lower, upper = variable.limits
     return {"kind": "number", "name": name, "lower": lower, "upper": upper}
-
-
-def _in_full(said: object) -> dict[str, Any]:
-    """Return what is said of a variable, with a `kind`: None where the dictionary has to tell."""
-    if isinstance(said, str):
-        return {"kind": None, "name": canonical_text(said)}
-    if isinstance(said, pydantic.BaseModel):
-        return said.model_dump()
-    if not isinstance(said, Mapping) or not isinstance(said.get("name"), str):
-        raise ValueError('CohortCard: a variable is a name, or has one, {"name": "age", ...}')
-    if said.get("kind", "number") not in ("number", "category"):
-        raise ValueError('CohortCard: the kind of a variable is "number" or "category"')
-    kind = "category" if "levels" in said else "number" if "lower" in said else None
-    return {"kind": kind, **said, "name": canonical_text(said["name"])}
 
 
 def _completed(said: dict[str, Any], known: Known) -> dict[str, Any]:

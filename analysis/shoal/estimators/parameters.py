@@ -123,7 +123,21 @@ class Parameters:
             ValueError: they describe none; the message names the parameter.
             ImportError: there is a formula, and formulaic is not installed.
         """
-        return self._checked(variables)
+        own = {name: getattr(self, name) for name in self._fixed if hasattr(self, name)}
+        given = {
+            name: canonical_text(said) if isinstance(said, str) else said
+            for name, said in (self.get_params() | own).items()
+        }
+        known = self._known().over(variables or {})
+        given = self._designed(given, known)
+        for name, read in self._column_parameters().items():
+            given[name] = read(given[name], name, known)
+        if self._from_zero:
+            given[self._answer] = self._counted_from_zero(given[self._answer], variables or {})
+        try:
+            return self.task_type(**given)
+        except pydantic.ValidationError as error:
+            raise ValueError(f"{type(self).__name__}: {describe(error)}") from None
 
     def _task_for(self, learning: T) -> tuple[T, Any]:
         """Return what to fit on and the task; from now on rows are read by the variables there.
@@ -148,28 +162,6 @@ class Parameters:
                 )
         self._variables = self._known().over(known).variables
         return there, task
-
-    def _checked(self, variables: Mapping[str, Variable] | None, **fixed: Any) -> Any:
-        """Return the task of the parameters, of those that are `fixed`, and of the class's own.
-
-        Raises:
-            ValueError, ImportError: as `to_task`.
-        """
-        own = {name: getattr(self, name) for name in self._fixed if hasattr(self, name)}
-        given = {
-            name: canonical_text(said) if isinstance(said, str) else said
-            for name, said in {**self.get_params(), **own, **fixed}.items()
-        }
-        known = self._known().over(variables or {})
-        given = self._designed(given, known)
-        for name, read in self._column_parameters().items():
-            given[name] = read(given[name], name, known)
-        if self._from_zero:
-            given[self._answer] = self._counted_from_zero(given[self._answer], variables or {})
-        try:
-            return self.task_type(**given)
-        except pydantic.ValidationError as error:
-            raise ValueError(f"{type(self).__name__}: {describe(error)}") from None
 
     def _counted_from_zero(
         self, column: ColumnBounds, variables: Mapping[str, Variable]

@@ -319,7 +319,7 @@ class MultinomialRegression(ReadsRows, Judged[MultinomialRegressionPosterior]):
             given["features"], part = features_of(formula, known), formula.target
         else:
             [name] = target if isinstance(target, Mapping) else [target]
-            part = Part(name, "category", name)
+            part = Part(name, "C", name)
         given["target"], levels = part.variable, given["levels"]
         if levels is not None and any(isinstance(each, str | int | float) for each in levels):
             part, levels = replace(part, arguments={"levels": tuple(levels)}), None

@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from shoal.estimators.parameters import Parameters
 from shoal.estimators.predicting import ReadsRows
 from shoal.estimators.regressions import Judged
+from shoal.formulas import Known
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.trust.dictionary import Category, event_fault_of
@@ -20,9 +21,6 @@ from shoal_studies.catalogue.piecewise_exponential import (
 )
 from shoal_studies.coding import Variable
 from shoal_studies.posteriors.base import LEVEL
-
-if TYPE_CHECKING:
-    pass
 
 _HAS_TIME: Final = re.compile(r"\s*(\w+|`[^`]+`)\s*~")
 _SURVIVAL: Final = re.compile(r"\s*survival\(([^,()]+),([^,()]+)\)\s*~")
@@ -59,14 +57,14 @@ class OfEvents(Parameters):
         [(name, value)] = said.items()
         return canonical_text(str(name)), value
 
-    def _checked(self, variables: Mapping[str, Variable] | None, **fixed: Any) -> Any:
+    def _designed(self, given: dict[str, Any], known: Known) -> dict[str, Any]:
         name, value = self._event()
-        variable = self._known().over(variables or {}).variables.get(name)
+        variable = known.variables.get(name)
         if value is not None:
             value = _held(name, value, variable)
         elif fault := event_fault_of(variable):
             raise ValueError(fault)
-        return super()._checked(variables, **fixed, event=name, event_value=value)
+        return super()._designed(given, known) | {"event": name, "event_value": value}
 
 
 def _held(name: str, value: Any, variable: Variable | None) -> float:

@@ -38,7 +38,7 @@ class Validation(Estimator[ValidationPosterior]):
                 'coefficients for each: {"north": (-3, 0.04), "south": (-3, 0.05)}'
             )
         [name] = named
-        levels, coefficients = dict(levels_of(Part(name, "category", name), known)), given["sites"]
+        levels, coefficients = dict(levels_of(Part(name, "C", name), known)), given["sites"]
         if not isinstance(coefficients, Mapping) or levels.keys() != coefficients.keys():
             raise ValueError(f"sites must have coefficients for each of {', '.join(levels)}")
         given["site"] = name

@@ -39,6 +39,9 @@ class JobsPage(pydantic.BaseModel):
 class _Crowd(pydantic.BaseModel):
     job: str
     phase: CrowdPhase
+    contributions: Count
+    wanted: Count
+    closes_at: datetime
     approvals: Approvals = Approvals()
 
     @property
@@ -55,12 +58,9 @@ class CrowdState(_Crowd):
     how many contributions the truth was seen to turn, None if it was not.
     """
 
-    contributions: Count
-    wanted: Count
     contributors: Count
     spread: tuple[Size, ...] | None
     turned_at: Count | None
-    closes_at: datetime
 
     def __str__(self) -> str:
         said = (
@@ -99,9 +99,6 @@ class ListedCrowd(_Crowd):
     analyst: str
     family: str
     epsilon: Loss
-    contributions: Count
-    wanted: Count
-    closes_at: datetime
 
 
 class CrowdsPage(pydantic.BaseModel):

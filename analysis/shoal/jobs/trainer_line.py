@@ -20,11 +20,11 @@ from shoal_kit.clock import Clock
 from shoal_kit.manifest_book import ManifestBook
 from shoal_kit.outcome import OK
 from shoal_kit.peers.exchange import JSON, Reply, Unavailable
-from shoal_kit.peers.peer import Peer
+from shoal_kit.peers.peer import Peer, of_former_trainers
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.wire.documents import Signed, describe
-from shoal_protocol.wire.errors import MalformedDocument, UnknownJob
+from shoal_protocol.wire.errors import MalformedDocument
 
 TRIES: Final = 6  # over about 20 seconds
 PATIENT_TRIES: Final = 8  # over a minute and more: a trainer may start anew while a job runs
@@ -95,37 +95,18 @@ class TrainerLine:
                 job, and a former trainer does not answer.
         """
         answer = self.talk(request, tries)
-        if not _is_unknown(answer):
-            return answer
-        return run(lambda: self._former_trainers_answer(request, answer))
+        trainers = newest_first(version.manifest.trainer for version in self._book.versions)
+        now = self._book.current.manifest.trainer.name
 
-    async def _former_trainers_answer(
-        self, request: Callable[[Peer], Awaitable[Reply]], answer: Reply
-    ) -> Reply:
-        silent = []
-        for party in self._former_trainers():
+        async def ask(party: ServiceParty) -> Reply:
             peer = self._connect(party)
             try:
-                earlier = await request(peer)
-            except Unavailable:  # it may be switched off
-                silent.append(f"{party.name} at {party.url}")
-            else:
-                if not _is_unknown(earlier):
-                    return earlier
+                return await request(peer)
             finally:
                 await peer.close()
-        if silent:
-            raise Unavailable(
-                "the trainer does not know the job, and who was the trainer before does not "
-                f"answer: {', '.join(silent)}. Have it started again if the job is one of its own; "
-                "else the job's id is wrong"
-            )
-        return answer
 
-    def _former_trainers(self) -> list[ServiceParty]:
-        """Return the trainers before the one in force, as listed last, the newest first."""
-        trainers = newest_first(version.manifest.trainer for version in self._book.versions)
-        return [each for each in trainers if each.name != self._book.current.manifest.trainer.name]
+        former = [each for each in trainers if each.name != now]
+        return run(lambda: of_former_trainers(answer, former, ask)) if former else answer
 
     def read(self, shape: type[Shape], path: str, tries: int = TRIES) -> Shape:
         """Return what the trainer says, in the shape it must have.
@@ -182,10 +163,6 @@ class TrainerLine:
             await asyncio.gather(*(send(node) for node in nodes))
 
         run(send_to_all)
-
-
-def _is_unknown(answer: Reply) -> bool:
-    return answer.is_refusal and answer.code == UnknownJob.code
 
 
 def shaped(answer: Reply, shape: type[Shape]) -> Shape:

@@ -107,8 +107,8 @@ class _Pages:
             {
                 f"{NEW}/check": _in_thread(self.check),
                 f"{NEW}/submit": _in_thread(self.submit),
-                f"{JOB}/cancel": _in_thread(self.cancel),
             },
+            {f"{JOB}/cancel": _in_thread(self.cancel)},
         )
 
     def jobs(self, request: Request) -> Response:
@@ -232,14 +232,6 @@ class _Pages:
     def cancel(self, request: Request, form: Form) -> Response:
         """Cancel a job of her own."""
         job = _job_in(request)
-        if form.get("sure") != "on":
-            return self.console.shown(
-                request,
-                "message.html",
-                status=HTTPStatus.CONFLICT,
-                heading="Nothing was changed",
-                message="A job that is cancelled does not come back: tick the box if you mean it.",
-            )
         self.analyst.job(job).withdraw()
         return go(f"{START}/jobs/{job}")
 

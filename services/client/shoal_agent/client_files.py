@@ -1,68 +1,73 @@
-"""A data holder's files: its key with its enrolment, and the agent's directory.
-
-An enrolment file has a data holder's public key for the authority, proven, and its number of slots.
-The first line is `shoal enrolment 1`. The second is its Ed25519 verify key in hex, how many slots
-it asks for in all, and that key's own signature over both in hex: whoever hands the file over has
-the key. Where it replaces another key, a third line has `replaces`, the other one in hex, and the
-other one's signature over both in hex.
-"""
+"""A data holder's files: its key with its enrolment, and the agent's directory."""
 
 import re
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final, Self
 
-from nacl.exceptions import BadSignatureError
 from nacl.signing import SigningKey, VerifyKey
+from pydantic import Field, ValidationError
 
 from shoal_holder.keys import next_key_of, read_holder_key
 from shoal_holder.site_files import HOLDER_KEY
+from shoal_kit.party import Endorsement, public_half
 from shoal_kit.private_files import write_new
 from shoal_kit.startup import replace
 from shoal_kit.tls_certificates import TlsIdentity
 from shoal_protocol.trust.roster import MOST_SLOTS
-from shoal_protocol.wire.encoding import domain
+from shoal_protocol.wire.documents import Model
+from shoal_protocol.wire.encoding import VerifyKeyHex, canonical_json, domain
 
-HEADER: Final = "shoal enrolment 1"
-_LINE: Final = re.compile(r"([0-9a-f]{64}) ([1-9][0-9]{0,9}) ([0-9a-f]{128})")
-_REPLACES: Final = re.compile(r"replaces ([0-9a-f]{64}) ([0-9a-f]{128})")
-_BARE_KEY: Final = re.compile(r"[0-9a-fA-F]{64}")
+_BARE_KEY: Final = re.compile(rb"\s*[0-9a-fA-F]{64}\s*")
 
 
-@dataclass(frozen=True)
-class Enrolment:
+class Enrolment(Model):
     """What a data holder asks of the authority: to be on the roster with so many slots in all.
 
-    `replaces` is its key that signed the new one.
+    `verify_key` signs it first, so whoever hands it over has the key. Where it takes the place of
+    another key, that one signs it, too.
     """
 
-    key: VerifyKey
-    slots: int
-    replaces: VerifyKey | None = None
+    verify_key: VerifyKeyHex
+    slots: Annotated[int, Field(ge=1, le=MOST_SLOTS, strict=True)]
+    endorsements: Annotated[tuple[Endorsement, ...], Field(max_length=2)] = ()
 
+    @classmethod
+    def by(cls, key: SigningKey, *, slots: int, replaces: SigningKey | None = None) -> Self:
+        """Return the enrolment of the data holder that has this private key.
 
-def encode_enrolment(key: SigningKey, *, slots: int, replaces: SigningKey | None = None) -> bytes:
-    """Return the enrolment file of the data holder that has this private key.
+        With `replaces`, which is its key on the roster, it asks for the other to take its place.
 
-    With `replaces`, which is its key on the roster, it asks for the other to take its place.
+        Raises:
+            ValueError: the number of slots is not positive, or larger than a roster may have.
+        """
+        asked = cls(verify_key=public_half(key), slots=slots)
+        by = [Endorsement.by(each, asked.message) for each in (key, replaces) if each is not None]
+        return asked.model_copy(update={"endorsements": tuple(by)})
 
-    Raises:
-        ValueError: the number of slots is not positive, or larger than a roster may have.
-    """
-    if not 0 < slots <= MOST_SLOTS:
-        raise ValueError("a data holder has at least one slot, and at most 2^32 - 1")
-    public = bytes(key.verify_key)
-    proof = key.sign(_proven_bytes(public, slots)).signature
-    lines = [HEADER, f"{public.hex()} {slots} {proof.hex()}"]
-    if replaces is not None:
-        old = bytes(replaces.verify_key)
-        consent = replaces.sign(_consented_bytes(old, public)).signature
-        lines.append(f"replaces {old.hex()} {consent.hex()}")
-    return "".join(f"{line}\n" for line in lines).encode()
+    @property
+    def key(self) -> VerifyKey:
+        """Return the key that is to be on the roster."""
+        return VerifyKey(bytes.fromhex(self.verify_key))
+
+    @property
+    def replaces(self) -> VerifyKey | None:
+        """Return the key whose place it takes, or None."""
+        others = [VerifyKey(bytes.fromhex(each.verify_key)) for each in self.endorsements[1:]]
+        return others[0] if others else None
+
+    @property
+    def message(self) -> bytes:
+        """Return what is signed."""
+        content = self.model_dump(mode="json", exclude={"endorsements"})
+        return domain("enrolment") + canonical_json(content)
+
+    def encode(self) -> bytes:
+        """Return its file."""
+        return self.model_dump_json(indent=2).encode() + b"\n"
 
 
 def read_enrolment(path: Path) -> Enrolment:
@@ -74,41 +79,22 @@ def read_enrolment(path: Path) -> Enrolment:
     """
     if not path.is_file():
         raise ValueError(f"{path}: there is no such enrolment file")
-    lines = path.read_bytes().decode("ascii", errors="replace").splitlines()
-    if any(_BARE_KEY.fullmatch(line.strip()) for line in lines):
+    content = path.read_bytes()
+    if _BARE_KEY.fullmatch(content):
         raise ValueError(
             f"{path}: this is a private key file: hand over {path.name}.enrolment, and keep "
             "this one secret"
         )
-    if not lines or lines[0] != HEADER:
-        raise ValueError(f"{path} is not an enrolment file: its first line is not {HEADER!r}")
-    match = _LINE.fullmatch(lines[1]) if len(lines) in (2, 3) else None
-    replaces = _REPLACES.fullmatch(lines[2]) if len(lines) == 3 else None
-    if match is None or int(match[2]) > MOST_SLOTS or (len(lines) == 3 and replaces is None):
-        raise ValueError(
-            f"{path}: what follows is not one line with a verify key, a number of slots and their "
-            "signature, nor a second one with the key that it replaces"
-        )
-    key, slots = VerifyKey(bytes.fromhex(match[1])), int(match[2])
     try:
-        key.verify(_proven_bytes(bytes(key), slots), bytes.fromhex(match[3]))
-        if replaces is None:
-            return Enrolment(key, slots)
-        old = VerifyKey(bytes.fromhex(replaces[1]))
-        old.verify(_consented_bytes(bytes(old), bytes(key)), bytes.fromhex(replaces[2]))
-    except BadSignatureError:
+        found = Enrolment.model_validate_json(content)
+    except ValidationError:
+        raise ValueError(f"{path} is not an enrolment file") from None
+    by = [each.verify_key for each in found.endorsements if each.holds(found.message)]
+    if by[:1] != [found.verify_key] or len(by) < len(found.endorsements):
         raise ValueError(
             f"{path}: a signature is not by the key beside it; its owner must make the file anew"
-        ) from None
-    return Enrolment(key, slots, old)
-
-
-def _proven_bytes(public: bytes, slots: int) -> bytes:
-    return domain("enrolment") + public + slots.to_bytes(4, "little")
-
-
-def _consented_bytes(old: bytes, new: bytes) -> bytes:
-    return domain("key_replacement") + old + new
+        )
+    return found
 
 
 DIGEST: Final = re.compile(r"[0-9a-f]{64}")
@@ -175,7 +161,7 @@ def write_holder_key(path: Path, key: SigningKey, *, slots: int) -> Path:
         FileExistsError: one of the two files exists; nothing is overwritten.
         ValueError: the number of slots is not positive.
     """
-    enrolment, encoded = enrolment_of(path), encode_enrolment(key, slots=slots)
+    enrolment, encoded = enrolment_of(path), Enrolment.by(key, slots=slots).encode()
     if path.exists() or enrolment.exists():
         raise FileExistsError(f"{path} or {enrolment.name} exists already; nothing was written")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -193,10 +179,10 @@ def grow(path: Path, *, slots: int) -> Path:
     """
     enrolment, key, following = enrolment_of(path), read_holder_key(path), next_key_of(path)
     if following.exists():
-        encoded = encode_enrolment(read_holder_key(following), slots=slots, replaces=key)
+        asked = Enrolment.by(read_holder_key(following), slots=slots, replaces=key)
     else:
-        encoded = encode_enrolment(key, slots=slots)
-    replace(enrolment, encoded)
+        asked = Enrolment.by(key, slots=slots)
+    replace(enrolment, asked.encode())
     return enrolment
 
 

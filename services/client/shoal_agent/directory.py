@@ -2,7 +2,6 @@
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
@@ -14,7 +13,7 @@ from shoal_holder.vault import Vault
 from shoal_kit.clock import Clock
 from shoal_kit.manifest_book import ManifestBook
 from shoal_kit.peers.exchange import Reply, Unavailable
-from shoal_kit.peers.peer import Peer
+from shoal_kit.peers.peer import Peer, of_former_trainers
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.trust.manifest import Manifest, ServiceParty
 from shoal_protocol.wire.errors import (
@@ -22,7 +21,6 @@ from shoal_protocol.wire.errors import (
     MalformedDocument,
     ProtocolError,
     RevokedHolder,
-    UnknownJob,
     UnknownSigner,
     WrongManifest,
 )
@@ -76,14 +74,14 @@ class Directory:
             Unavailable: the party did not answer.
         """
         answer = await peer.get(path, **parameters)
-        if answer.code != UnknownJob.code:
-            return answer
-        trainers = {each.manifest.trainer.name for each in self._book.versions}
-        for name in trainers - {peer.name}:
-            with suppress(Unavailable):  # it has ended its jobs, or may be switched off
-                earlier = await self.party(name, path).get(path, **parameters)
-                if earlier.code != UnknownJob.code:
-                    return earlier
+        trainers = {
+            each.manifest.trainer.name: each.manifest.trainer for each in self._book.versions
+        }
+        others = [party for name, party in trainers.items() if name != peer.name]
+        with suppress(Unavailable):  # it has ended its jobs, or may be switched off
+            return await of_former_trainers(
+                answer, others, lambda party: self.party(party.name, path).get(path, **parameters)
+            )
         return answer
 
     @property
@@ -191,17 +189,6 @@ class Directory:
             with suppress(Unavailable):
                 return await peer.catch_up()
         await last.catch_up()
-
-
-@dataclass(eq=False)
-class Part:
-    """A part of the courier: it asks the vault and the peers, and reports what it did or met."""
-
-    _vault: VaultLink
-    _directory: Directory
-    _clock: Clock
-    _random_bytes: RandomBytes
-    _report: Report
 
 
 async def _ask_for_newer(node: Peer) -> None:

@@ -1,7 +1,7 @@
 """`python -m shoal_loader load DIRECTORY DICTIONARY`: maps a data holder's raw data.
 
-DICTIONARY is a file with the consortium's, which was verified, or `-`. With `check DIRECTORY
-DICTIONARY BOUNDS` it writes nothing, and prints what it would load, in JSON: for the owner alone.
+DICTIONARY is a file with the consortium's, which was verified, or `-`. With `check` for `load` it
+writes nothing, and prints what it would load, in JSON: for the owner alone.
 """
 
 import json
@@ -24,21 +24,18 @@ def main() -> int:
     """Do it; return 0, or 1 after one line on standard error that says what to do."""
     os.environ["PYDANTIC_DISABLE_PLUGINS"] = "1"  # no plugins of other packages
     from shoal_holder.isolation import NONE, isolate
-    from shoal_loader.mapping import Mapping, Table
+    from shoal_loader.mapping import Mapping
     from shoal_protocol.trust.dictionary import DataDictionary
     from shoal_protocol.wire.documents import decode
 
-    directory, agreed, *bounds = sys.argv[2:]
+    task, directory, agreed = sys.argv[1:]
     try:
         dictionary = None
         if agreed != "-":
             dictionary = decode(Path(agreed).read_bytes(), DataDictionary).body
         mapping = Mapping.from_directory(Path(directory), dictionary)
-        source = mapping.source
-        is_served = isinstance(source, Table) and source.extension  # over the network
-        # before DuckDB starts threads
-        refused = "" if is_served or isolate() != NONE else NOT_ISOLATED
-        return _work(Path(directory), mapping, dictionary, bounds, refused)
+        refused = "" if isolate() != NONE else NOT_ISOLATED  # before DuckDB starts threads
+        return _work(Path(directory), mapping, dictionary, task, refused)
     except (ValueError, OSError) as error:
         said = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
     except ModuleNotFoundError as missing:
@@ -55,18 +52,17 @@ def _work(
     directory: Path,
     mapping: "Mapping",
     dictionary: "DataDictionary | None",
-    bounds: list[str],
+    task: str,
     refused: str,
 ) -> int:
     from shoal_loader.loading import evaluate, write_table
 
     found = evaluate(directory, mapping)
-    if bounds:
+    if task == "check":
         from shoal_loader.loading import report
 
         known = () if dictionary is None else dictionary.variables
-        public = {each.name: each.limits for each in known if each.name in mapping.columns}
-        print(json.dumps(report(found, public | json.loads(bounds[0]))))
+        print(json.dumps(report(found, {each.name: each.limits for each in known})))
         return 0
     path = write_table(directory, found, dictionary)
     rows = f"{len(found.ids):,} records of {len(found.values):,} rows"

@@ -16,14 +16,10 @@ ColumnName = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f]{1,256}$")]
 
 
 class Table(Model):
-    """A table in a database: a DuckDB file, or a server by connection string.
-
-    `extension` is DuckDB's for that server. The owner installs it; none is fetched here.
-    """
+    """A table in a DuckDB file."""
 
     database: Text
     table: Text
-    extension: Literal["postgres", "mysql"] | None = None
 
 
 class Column(Model):

@@ -54,14 +54,10 @@ class Source:
         self._path = (
             directory / (self._named if isinstance(self._named, str) else self._named.database)
         ).resolve()
-        self._version = _version(self._path)
         self.where = str(self._path)
-        if isinstance(self._named, Table) and self._named.extension:
-            self.where = f"the {self._named.extension} database"
-        elif not self._path.exists():
-            raise ValueError(f"{self._path}: there is no such file")
-        elif not self._path.is_file():
-            raise ValueError(f"{self._path} is a directory, or no ordinary file")
+        if not self._path.is_file():
+            raise ValueError(f"{self._path}: there is no such file, or it is a directory")
+        self._version = _version(self._path)
         try:
             self._from = self._opened()
             self._shut()
@@ -85,17 +81,7 @@ class Source:
         """Return what to select from, once a database is attached; nothing for a CSV file."""
         named = self._named
         if isinstance(named, Table):
-            place, kind = str(self._path), ""
-            if named.extension:
-                place, kind = named.database, f", TYPE {named.extension}"
-                try:
-                    self.database.execute(f"LOAD {named.extension}")
-                except duckdb.Error:
-                    raise ValueError(
-                        f"DuckDB has no extension {named.extension}; none is fetched here: run "
-                        f"INSTALL {named.extension} in DuckDB as this user"
-                    ) from None
-            self.database.execute(f"ATTACH {_text(place)} AS named (READ_ONLY{kind})")
+            self.database.execute(f"ATTACH {_text(str(self._path))} AS named (READ_ONLY)")
             return f"named.{'.'.join(map(quoted, named.table.split('.')))}"
         if self._path.suffix.lower() == ".parquet":
             return f"read_parquet({_text(_literally(self._path))})"
@@ -280,10 +266,8 @@ def _top_level(schema: Sequence[tuple[str, int | None]]) -> list[str]:
     return names
 
 
-def _version(path: Path) -> tuple[int, int, int] | None:
-    """Return what is another number for a file that was replaced or written; None for no file."""
-    if not path.is_file():
-        return None
+def _version(path: Path) -> tuple[int, int, int]:
+    """Return what is another number for a file that was replaced or written."""
     found = path.stat()
     return found.st_ino, found.st_mtime_ns, found.st_size
 

@@ -12,12 +12,12 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, Self, TypeVar
 
 import pydantic
 from nacl.exceptions import CryptoError
 from nacl.public import PrivateKey
-from nacl.signing import SigningKey
+from nacl.signing import SigningKey, VerifyKey
 from pydantic import StringConstraints
 
 from shoal_kit.startup import StartupRefused, read_private_file
@@ -27,9 +27,9 @@ from shoal_protocol.trust.manifest import (
     Parties,
     ServiceParty,
 )
-from shoal_protocol.wire.documents import Model
+from shoal_protocol.wire.documents import Model, check_signature
 from shoal_protocol.wire.encoding import BoxKeyHex, Name, VerifyKeyHex
-from shoal_protocol.wire.errors import UnknownSigner
+from shoal_protocol.wire.errors import BadSignature, UnknownSigner
 from shoal_protocol.wire.service_errors import StorageUnavailable
 
 CARD = "card.json"
@@ -44,10 +44,23 @@ PartyRole = Literal["compute", "aggregator", "trainer", "analyst"]
 
 
 class Endorsement(Model):
-    """A signature over a party's new card, by a key that the party had before."""
+    """A signature over a party's new card, or over a data holder's enrolment, and the key."""
 
     verify_key: VerifyKeyHex
     signature: Annotated[str, StringConstraints(pattern="^[0-9a-f]{128}$")]
+
+    @classmethod
+    def by(cls, key: SigningKey, message: bytes) -> Self:
+        """Return a key's signature."""
+        return cls(verify_key=public_half(key), signature=key.sign(message).signature.hex())
+
+    def holds(self, message: bytes) -> bool:
+        """Tell whether it is one of the key over this message."""
+        try:
+            check_signature(VerifyKey(bytes.fromhex(self.verify_key)), message, self.signature)
+        except BadSignature:
+            return False
+        return True
 
 
 class Card(Model):

@@ -65,17 +65,11 @@ class _Pages:
             START: self.asks,
             JOBS: self.jobs,
             JOB: self.job,
-            f"{JOB}/leave": self.ask_to_leave,
             LEDGER: self.ledger,
             RULES: self.rules,
         }
-        decisions = {f"{JOB}/{each}": each for each in get_args(Decision)}
-        self.console.serve(
-            "The agent",
-            pages | {path: partial(self.ask_to_decide, each) for path, each in decisions.items()},
-            {f"{JOB}/leave": self.leave}
-            | {path: partial(self.decide, each) for path, each in decisions.items()},
-        )
+        decisions = {f"{JOB}/{each}": partial(self.decide, each) for each in get_args(Decision)}
+        self.console.serve("The agent", pages, {}, {f"{JOB}/leave": self.leave, **decisions})
 
     async def _status(self) -> HolderStatus:
         return await self._agent.answer(HolderStatus, "/v1/status")
@@ -121,11 +115,11 @@ class _Pages:
             raise UnknownJob("no job with this id asks your agent")
         view = asking or await self._job(job)
         asked = request_of(view)
-        left = cannot = None
+        left = cannot = owner = None
         if asking is not None and asking.stage == WAITS:
             left = sentences.left_after(asked, shown.left, (await self._policy()).cap)
             try:
-                self._owner_in(shown)
+                _, owner = self._owner_in(shown)
             except Refused as error:
                 cannot = f"{error}."
         facts = sentences.asked(asked, view.parties, now=self._clock(), left=left)
@@ -142,25 +136,8 @@ class _Pages:
             facts=facts | {"Job": job},
             reason=status.refused.get(job),
             cannot=cannot,
-            rounds=() if joined is None else joined.rounds[: -ROWS - 1 : -1],
-        )
-
-    async def ask_to_decide(self, decision: Decision, request: Request) -> Response:
-        """Ask whether the owner means it."""
-        shown = await self._approvals(job=_job_of(request))
-        (_, owner), asking = self._owner_in(shown), shown.asking(_job_of(request))
-        if asking.stage != WAITS:
-            return go(f"{JOBS}/{asking.job}")
-        others = [each for each in asking.decisions if each.owner != owner]
-        return self._show(
-            request,
-            "decide.html",
-            asking=asking,
-            asked=request_of(asking),
-            analyst=asking.parties.analyst,
             owner=owner,
-            decision=decision,
-            more=asking.needed - 1 - len(others),
+            rounds=() if joined is None else joined.rounds[: -ROWS - 1 : -1],
         )
 
     async def decide(self, decision: Decision, request: Request, _: Form) -> Response:
@@ -200,15 +177,6 @@ class _Pages:
             crowds=status.crowds,
             older=len(status.jobs) - len(newest),
         )
-
-    async def ask_to_leave(self, request: Request) -> Response:
-        """Ask whether a job is to be left for good."""
-        job, status = _job_of(request), await self._status()
-        for each in status.jobs:
-            if each.job == job:
-                asked = _in_rounds(await self._job(job))
-                return self._show(request, "leave.html", job=each, asked=asked)
-        raise UnknownJob("it was not joined here: see “Jobs”")
 
     async def leave(self, request: Request, _: Form) -> Response:
         """Leave a job for good; the agent refuses if it was not joined."""

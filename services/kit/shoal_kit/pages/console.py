@@ -34,6 +34,8 @@ SIGN_IN: Final = "/console/sign-in"
 SESSION: Final = timedelta(hours=8)
 FORM_TOKEN: Final = "form"
 """Name of the field that every form carries."""
+SURE: Final = "sure"
+"""Name of the box that is ticked in forms of what cannot be undone."""
 HEADERS: Final = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": (
@@ -98,8 +100,11 @@ class Console:
 
         self.routes.add_api_route(path, guarded, methods=["GET"])
 
-    def action(self, path: str, act: Action) -> None:
-        """Take a form from who has signed in, if a page of this session sent it."""
+    def action(self, path: str, act: Action, *, is_final: bool = False) -> None:
+        """Take a form from who has signed in, if a page of this session sent it.
+
+        One that `is_final` cannot be undone: the form must have its box ticked (`final.html`).
+        """
 
         async def guarded(request: Request) -> Response:
             session = self._session(request)
@@ -107,13 +112,11 @@ class Console:
                 return go(SIGN_IN)
             form = _fields(await request.body())
             if not _is_equal(form.get(FORM_TOKEN, ""), self._form_token(session)):
-                return self.shown(
-                    request,
-                    "message.html",
-                    status=HTTPStatus.FORBIDDEN,
-                    heading="Nothing was changed",
-                    message="The form is not from a page of this session. Open the page again.",
-                )
+                message = "The form is not from a page of this session. Open the page again."
+                return self._unchanged(request, HTTPStatus.FORBIDDEN, message)
+            if is_final and form.get(SURE) != "on":
+                message = "It cannot be undone: go back, and tick the box if you mean it."
+                return self._unchanged(request, HTTPStatus.CONFLICT, message)
             return await act(request, form)
 
         self.routes.add_api_route(path, guarded, methods=["POST"])
@@ -122,17 +125,23 @@ class Console:
         self,
         whom: str,
         pages: Mapping[str, Callable[..., Awaitable[Response]]],
-        actions: Mapping[str, Callable[..., Awaitable[Response]]],
+        actions: dict[str, Callable[..., Awaitable[Response]]],
+        final: dict[str, Callable[..., Awaitable[Response]]],
     ) -> None:
         """Serve pages, and take forms, for which a party is asked that may refuse or not answer.
 
-        `whom` names it. What it does not do becomes a page that says why. A page says itself what
-        is wrong with a form. Any other error is a fault of ours, of which nothing is shown.
+        `whom` names it. What `final` actions do cannot be undone. What the party does not do
+        becomes a page that says why. A page says itself what is wrong with a form. Any other error
+        is a fault of ours, of which nothing is shown.
         """
         for path, show in pages.items():
             self.page(path, partial(self._or_why_not, whom, show))
-        for path, act in actions.items():
-            self.action(path, partial(self._or_why_not, whom, act))
+        for path, act in (actions | final).items():
+            self.action(path, partial(self._or_why_not, whom, act), is_final=path in final)
+
+    def _unchanged(self, request: Request, status: HTTPStatus, message: str) -> Response:
+        heading = "Nothing was changed"
+        return self.shown(request, "message.html", status=status, heading=heading, message=message)
 
     async def _or_why_not(
         self,

@@ -1,5 +1,6 @@
 """Sends requests to one party's service, judges its answers by status, and backs off on failure."""
 
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final
@@ -21,6 +22,7 @@ from shoal_kit.peers.exchange import (
 )
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.trust.manifest import ServiceParty
+from shoal_protocol.wire.errors import UnknownJob
 
 FIRST_PAUSE: Final = timedelta(seconds=0.5)
 LONGEST_PAUSE: Final = timedelta(seconds=60)
@@ -173,3 +175,33 @@ class Peer:
         jitter = int.from_bytes(self._random_bytes(4), "little") / 2.0**32
         wish = timedelta(seconds=wish_seconds)
         self._pace.failed(self._clock(), at_least=wish, stretch=1.0 + 0.5 * jitter)
+
+
+async def of_former_trainers(
+    answer: Reply, former: Iterable[ServiceParty], ask: Callable[[ServiceParty], Awaitable[Reply]]
+) -> Reply:
+    """Return a trainer's answer about a job; if it does not know the job, that of a former trainer.
+
+    Raises:
+        Unavailable: nobody who answers knows the job, and a former trainer does not answer.
+    """
+    silent = []
+    for party in former if _is_unknown(answer) else ():
+        try:
+            earlier = await ask(party)
+        except Unavailable:  # it may be switched off
+            silent.append(f"{party.name} at {party.url}")
+        else:
+            if not _is_unknown(earlier):
+                return earlier
+    if silent:
+        raise Unavailable(
+            "the trainer does not know the job, and who was the trainer before does not "
+            f"answer: {', '.join(silent)}. Have it started again if the job is one of its own; "
+            "else the job's id is wrong"
+        )
+    return answer
+
+
+def _is_unknown(answer: Reply) -> bool:
+    return answer.is_refusal and answer.code == UnknownJob.code
