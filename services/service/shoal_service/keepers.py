@@ -10,15 +10,13 @@ import hashlib
 import json
 import secrets
 from collections import defaultdict
-from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 import structlog
-from nacl.signing import VerifyKey
 from sqlalchemy import Connection, select, update
 
 from shoal_kit.database_file import ACCEPT, RESTORE
-from shoal_kit.manifest_book import ManifestBook, newest_with
+from shoal_kit.manifest_book import newest_with
 from shoal_kit.pace import Pace
 from shoal_kit.peers.exchange import Unavailable
 from shoal_protocol.journal import Link, Statement, epoch_order
@@ -36,7 +34,7 @@ from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.trust.succession import ManifestStatement
 from shoal_protocol.wire.documents import Signed, decode, from_json
 from shoal_protocol.wire.errors import BadSignature, LedgerBroken, NotReady, ProtocolError
-from shoal_service.keeping import Keeper
+from shoal_service.keeping import Keeper, is_by
 from shoal_service.service import Resources
 from shoal_service.storage.journal import Journal, JournalTables, JournalWriter
 
@@ -270,16 +268,6 @@ class Keepers:
             )
 
         writer.append(LOSS, f"{lost.epoch}/{lost.number}", attest)
-
-
-def is_by(signed: Signed[Any], book: ManifestBook, name: str) -> bool:
-    """Tell whether one of the keys that a party had signed it, in whatever version."""
-    keys = [each.party(name).verify_key for each in book.versions if each.lists(name)]
-    for key in dict.fromkeys(keys):
-        with suppress(BadSignature):
-            signed.verify_signature(VerifyKey(bytes.fromhex(key)))
-            return signed.signer == name
-    return False
 
 
 def _losses(db: Connection, tables: JournalTables) -> list[Loss]:

@@ -7,15 +7,18 @@ A keeper that has none, because it is new or lost its database, first copies wha
 the others keep. Until then it counts as silent.
 """
 
+import asyncio
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from typing import Any
 
 import structlog
 from fastapi import APIRouter, Request, Response
+from nacl.signing import VerifyKey
 from sqlalchemy import Column, Connection, MetaData, String, Table, select
 
-from shoal_kit.manifest_book import newest_with
+from shoal_kit.manifest_book import ManifestBook, newest_with
 from shoal_kit.pace import Pace
 from shoal_kit.peers.exchange import Unavailable
 from shoal_kit.web.openapi import ANY, SIGNED, answers, signed
@@ -33,7 +36,7 @@ from shoal_protocol.keeping import (
 from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.encoding import parse_canonical_json
-from shoal_protocol.wire.errors import ProtocolError
+from shoal_protocol.wire.errors import BadSignature, ProtocolError, WrongSigner
 from shoal_service.replies import document
 from shoal_service.service import Resources
 from shoal_service.storage.database import Bytes, insert_new
@@ -63,12 +66,23 @@ def newest(encoded: Iterable[bytes], service: str, *kinds: type[Statement]) -> b
     return None if last is None else last.encode()
 
 
+def is_by(signed: Signed[Any], book: ManifestBook, name: str) -> bool:
+    """Tell whether one of the keys that a party had signed it, in whatever version."""
+    keys = [each.party(name).verify_key for each in book.versions if each.lists(name)]
+    for key in dict.fromkeys(keys):
+        with suppress(BadSignature):
+            signed.verify_signature(VerifyKey(bytes.fromhex(key)))
+            return signed.signer == name
+    return False
+
+
 class Keeper:
     """What one service keeps of the others."""
 
     def __init__(self, resources: Resources, table: Table, seen: Seen) -> None:
         """Keep heads in `table` of the storage of `resources`, where `seen` finds statements."""
         self._own, self._table, self._seen, self._pace = resources, table, seen, Pace()
+        self._copying = asyncio.Lock()
 
     async def answer(self, encoded: bytes) -> bytes:
         """Return the signed heads kept here, once the one that came with the question is.
@@ -85,8 +99,10 @@ class Keeper:
                 own.book.get(loss.body.manifest).verify(loss)
             await own.storage.run(self._take, asked.advance)
         heads = await own.storage.run(self._all)
-        if own.name not in heads and not asked.copies and self._pace.is_due(own.clock()):
-            await self._copy()
+        if own.name not in heads and not asked.copies:
+            async with self._copying:
+                if self._pace.is_due(own.clock()):
+                    await self._copy()
             heads = await own.storage.run(self._all)
         statement = None
         if asked.service is not None:
@@ -101,8 +117,10 @@ class Keeper:
         return own.sign(body).encode()
 
     def _verify(self, signed: Signed[JournalHead]) -> None:
-        """Check that the service signed its head, by its newest key."""
+        """Check that another service signed its head, by its newest key."""
         newest_with(self._own.book, signed.signer).verify(signed)
+        if signed.signer == self._own.name:
+            raise WrongSigner("a service does not keep its own head")
 
     def _take(self, db: Connection, advance: Advance) -> None:
         """Go on to a newer head along its entries; keep one without them as evidence."""
@@ -131,7 +149,13 @@ class Keeper:
         return {row.service: row.head for row in rows if row.head or row.service == self._own.name}
 
     async def _copy(self) -> None:
-        """Take over what more than half of the others keep, if so many answer."""
+        """Take over what more than half of the others keep, if so many answer, unless that is done.
+
+        Raises:
+            StorageUnavailable
+        """
+        if self._own.name in await self._own.storage.run(self._all):
+            return
         others, copied = keepers_of(self._own.book.current.manifest, self._own.name), []
         for other in others:
             with suppress(Unavailable, ProtocolError, ValueError):
@@ -140,28 +164,34 @@ class Keeper:
             self._pace.failed(self._own.clock())
         else:
             heads = [each for answer in copied for each in answer.heads]
-            await self._own.storage.run(self._adopt, self._good(heads))
+            await self._own.storage.run(self._adopt, [*filter(self._is_a_services, heads)])
 
-    def _good(self, heads: Sequence[Signed[JournalHead]]) -> list[Signed[JournalHead]]:
-        good = []
-        for each in heads:
-            with suppress(ProtocolError):
-                self._verify(each)
-                good.append(each)
-        return good
+    def _is_a_services(self, signed: Signed[JournalHead]) -> bool:
+        book, name = self._own.book, signed.signer
+        return is_by(signed, book, name) and isinstance(
+            newest_with(book, name).party(name), ServiceParty
+        )
+
+    def _rank(self, signed: Signed[JournalHead]) -> tuple[bool, Any]:
+        """Return what copied heads are ordered by: one of a replaced key supersedes no other."""
+        version = newest_with(self._own.book, signed.signer)
+        try:
+            version.verify(signed)
+        except ProtocolError:
+            return False, signed.body.place.order
+        return True, signed.body.place.order
 
     def _adopt(self, db: Connection, heads: Sequence[Signed[JournalHead]]) -> None:
-        in_order = sorted(heads, key=lambda each: each.body.place.order)
-        last = {each.signer: each for each in in_order}
+        last = {each.signer: each for each in sorted(heads, key=self._rank)}
         last.pop(self._own.name, None)
         columns = self._table.c
         for name, head in sorted(last.items()):
             insert_new(db, self._table, service=name)
             here = columns.service == name
             row = db.execute(select(columns.head).where(here).with_for_update()).one()
-            # an older one may have come to this keeper meanwhile
-            kept = None if row.head is None else decode(row.head, JournalHead).body.place.order
-            if kept is None or kept < head.body.place.order:
+            # a newer one may have come to this keeper meanwhile
+            kept = None if row.head is None else self._rank(decode(row.head, JournalHead))
+            if kept is None or kept < self._rank(head):
                 db.execute(self._table.update().where(here).values(head=head.encode()))
         insert_new(db, self._table, service=self._own.name)
 
