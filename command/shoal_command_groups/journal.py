@@ -86,8 +86,10 @@ def watch(directory: Directory, pin: Pin = None, as_json: AsJson = False) -> Non
         if found is not None and found.report.digest != each.body.report
     ]
     found = [each for _, each in certified.values() if each is not None]
-    findings += [each for one in found for each in _not_charged(reading, one)]
     newer = _newer(reading, chain)
+    if any(_not_charged(reading, found)):  # or a journal was read before the round was charged
+        reading = read_journals(from_nodes(), chain)
+    findings += _not_charged(reading, found)
     tell(
         {"without_certificate": jobs, "newer_versions": newer},
         as_json,
@@ -104,14 +106,15 @@ def _jobs(totals: Iterable[Signed[JobTotal]]) -> list[str]:
     return list(dict.fromkeys(each.body.job for each in totals))
 
 
-def _not_charged(reading: Reading, certificate: ReleaseCertificate) -> Iterator[Finding]:
-    """Yield the partial sums in a certificate whose charges the journals do not have."""
+def _not_charged(reading: Reading, certificates: Iterable[ReleaseCertificate]) -> Iterator[Finding]:
+    """Yield the partial sums in certificates whose charges the journals do not have."""
     journals = {each.node: each for each in reading.journals if each.broken is None}
-    for signed in (each for one in certificate.rounds for each in one.partial_sums):
-        node, number = signed.body.node, signed.body.charge.entry.number
-        if node in journals and journals[node].hash_of(number) != signed.body.charged:
-            what = f"the journal of {node} lacks its charge of a round of job {certificate.job}"
-            yield Finding(what, (signed.to_json(),))
+    for certificate in certificates:
+        for signed in (each for one in certificate.rounds for each in one.partial_sums):
+            node, number = signed.body.node, signed.body.charge.entry.number
+            if node in journals and journals[node].hash_of(number) != signed.body.charged:
+                what = f"the journal of {node} lacks its charge of a round of job {certificate.job}"
+                yield Finding(what, (signed.to_json(),))
 
 
 def _certified(trainers: Sequence[ServiceParty], job: str) -> tuple[str, ReleaseCertificate | None]:

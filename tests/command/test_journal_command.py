@@ -343,6 +343,25 @@ def test_a_certificate_whose_charges_a_journal_lacks_is_found(
         assert f"the journal of {node} lacks" not in result.stderr
 
 
+def test_a_journal_that_was_read_before_a_round_was_charged_lacks_nothing(
+    consortium: Path, certify: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate = ONE_ROUND.make()
+    certify({certificate.job: Reply(200, certificate.encode())})
+    later = charging(
+        certificate, total(NOW, certificate.job, report=certificate.report.digest), SECOND_SIGNED
+    )
+    readings = iter([later | {NODES[0]: []}, later])
+
+    def from_nodes() -> Any:
+        now = next(readings)
+        return lambda party: now[party.name]
+
+    monkeypatch.setattr(command, "from_nodes", from_nodes)
+    said = words(shoal("journal", "watch", consortium))
+    assert "1 jobs have totals and a certificate." in said
+
+
 def test_a_certificate_with_another_report_than_the_totals_is_found(
     consortium: Path, show: Any, certify: Any
 ) -> None:
