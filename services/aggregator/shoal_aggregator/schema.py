@@ -6,6 +6,7 @@ from sqlalchemy import (
     BigInteger,
     Column,
     ForeignKey,
+    Index,
     Integer,
     MetaData,
     String,
@@ -13,11 +14,11 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from shoal_service.keeping import kept_table
+from shoal_service.keeping import kept_table, place_column
 from shoal_service.storage.database import Bytes
 from shoal_service.storage.journal import JournalTables
 
-VERSION: Final = 13
+VERSION: Final = 14
 
 metadata = MetaData()
 
@@ -52,7 +53,9 @@ received = Table(
     Column("digest", String(64), nullable=False),
     Column("over", String, nullable=False),  # a sum's cohort and, if it names them, its nodes
     Column("awaited", Integer, nullable=False),  # how many of such sums are enough for a total
+    place_column(),
     Column("document", Bytes, nullable=False),
+    Index("received_newest", "node", "place"),
 )
 WORD: Final = "word"
 

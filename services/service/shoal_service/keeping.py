@@ -9,7 +9,7 @@ the others keep. Until then it counts as silent.
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -31,7 +31,6 @@ from shoal_protocol.keeping import (
     JournalHead,
     KeptHeads,
     keepers_of,
-    place_of,
 )
 from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.wire.documents import Signed, decode
@@ -58,12 +57,15 @@ def kept_table(metadata: MetaData) -> Table:
     )
 
 
-def newest(encoded: Iterable[bytes], service: str, *kinds: type[Statement]) -> bytes | None:
-    """Return the one of these signed statements that the journal of a service had last."""
-    statements = (decode(each, *kinds) for each in encoded)
-    own = (each for each in statements if each.signer == service)
-    last = max(own, key=lambda each: place_of(each.body).order, default=None)
-    return None if last is None else last.encode()
+def place_column() -> Column[str]:
+    """Return a column by which the signed statements of one service are in its journal's order."""
+    return Column("place", String(65))
+
+
+def sortable(statement: Statement) -> str:
+    """Return what `place_column` has of a statement."""
+    (counter, random), number = statement.entry.place
+    return f"{counter:015d}-{random}/{number:016d}"
 
 
 def is_by(signed: Signed[Any], book: ManifestBook, name: str) -> bool:
