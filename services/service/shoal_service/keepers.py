@@ -1,8 +1,8 @@
 """Asks the keepers of this service's journal what they have of it, and hands them its newest head.
 
 A service is asked for nothing new until every keeper was asked once. What must exist once is not
-signed until more than half of them answered, and does not leave before more than half acknowledged
-it. So a service that lost such a statement is told by one of them at least.
+signed until more than half of them answered, and nothing rests on it before more than half
+acknowledged it. So a service that lost such a statement is told by one of them at least.
 """
 
 import asyncio
