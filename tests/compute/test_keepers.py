@@ -23,7 +23,7 @@ from tests.compute.test_manifest_signing import ask, check_signed, journal, vers
 from tests.compute.test_totals import OTHER_JOB, end_of, total_of
 from tests.world import examples
 from tests.world.around_node import Federation
-from tests.world.parties import problem_code, reachable
+from tests.world.parties import client_of, problem_code, reachable
 from tests.world.wire import Fault, Rule
 
 pytestmark = pytest.mark.essential
@@ -140,10 +140,15 @@ async def test_R7_after_an_accepted_loss_it_signs_what_it_cannot_have_signed_bef
         for each in said
         if (found := re.search("SHOAL_ACCEPT_LOSS=([0-9a-f]{16})", each["event"]))
     ]
-    federation.discarded.append(federation.services[0])
+    other_replica = federation.services[0]
+    federation.discarded.append(other_replica)
     federation.clock.move(6.0)
+    async with client_of(other_replica.app) as http:
+        assert problem_code(await http.get("/readyz")) == "ledger-broken"
     service = start_accepting(federation, token)
     await service.step()
+    async with client_of(other_replica.app) as http:
+        assert (await http.get("/readyz")).status_code == 200
     charge, entry = await journal(federation)
     chain = Chain(Loss, JobTotal, ManifestStatement)
     assert chain.follow(charge) is None

@@ -105,7 +105,7 @@ class Keepers:
         """
         if not self._was_asked:
             await self.ask()
-        self._refuse()
+        await self._refuse()
 
     async def check_begun(self) -> None:
         """Do what `check` does, and refuse until more than half of the keepers answered.
@@ -126,9 +126,16 @@ class Keepers:
             LedgerBroken, StorageUnavailable
         """
         await self._own.ready()
-        self._refuse()
+        await self._refuse()
 
-    def _refuse(self) -> None:
+    async def _refuse(self) -> None:
+        if self._shown:  # a loss that was accepted at another replica may cover it
+            loss = await self._own.storage.run(newest_loss, self._journal.tables)
+            self._shown = {
+                digest: place
+                for digest, place in self._shown.items()
+                if loss is None or place.order > loss.lost.order
+            }
         if self._shown:
             raise LedgerBroken("this service signed what is not in its journal: it was set back")
 
@@ -207,7 +214,7 @@ class Keepers:
         except NotReady:
             await asyncio.gather(*(self._push(each, entry.number) for each in self._all))
             await self._judge()
-            self._refuse()
+            await self._refuse()
             self._refuse_without(entry.number)
 
     async def _push(self, party: ServiceParty, number: int) -> None:

@@ -9,7 +9,7 @@ the others keep. Until then it counts as silent.
 
 import asyncio
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -109,12 +109,17 @@ class Keeper:
         statement = None
         if asked.service is not None:
             statement = await own.storage.run(self._seen, asked.service)
+        telling = own.worker("telling").run_sized
+        return await telling(len(statement or b""), self._signed, asked.nonce, heads, statement)
+
+    def _signed(self, nonce: str, heads: Mapping[str, bytes | None], seen: bytes | None) -> bytes:
+        own = self._own
         body = KeptHeads(
             keeper=own.name,
-            nonce=asked.nonce,
+            nonce=nonce,
             is_new=own.name not in heads,
             heads=tuple(decode(each, JournalHead) for each in heads.values() if each is not None),
-            statement=None if statement is None else parse_canonical_json(statement),
+            statement=None if seen is None else parse_canonical_json(seen),
         )
         return own.sign(body).encode()
 
