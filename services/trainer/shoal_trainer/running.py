@@ -191,8 +191,8 @@ class Runner:
         Raises:
             StorageUnavailable
         """
-        if self._keepers.is_due() and (asking := self._work.begin("keepers", self._keepers.ask)):
-            await asyncio.wait([asking], timeout=PATIENCE_SECONDS)
+        if self._keepers.is_due():
+            self._work.begin("keepers", self._keepers.ask)
         try:
             await self._keepers.check()
         except LedgerBroken:
