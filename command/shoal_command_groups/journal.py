@@ -1,7 +1,7 @@
 """`shoal journal`: reads and checks the journals of the Compute nodes; anybody may."""
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,6 +22,7 @@ from shoal_kit.peers.exchange import Reply
 from shoal_kit.peers.service_calls import Endpoint, call
 from shoal_protocol.certificates.release_certificate import ReleaseCertificate, read_certificate
 from shoal_protocol.jobs.totals import JobTotal
+from shoal_protocol.rounds.attestations import PartialSum
 from shoal_protocol.trust.manifest import Consortium, ServiceParty
 from shoal_protocol.trust.succession import ManifestStatement, lying_nodes
 from shoal_protocol.wire.documents import Signed
@@ -72,67 +73,89 @@ def watch(directory: Directory, pin: Pin = None, as_json: AsJson = False) -> Non
     chain = believed(open_chain(directory, pin=pin), pin=pin)
     reading = read_journals(from_nodes(), chain)
     trainers = {each.manifest.trainer.name: each.manifest.trainer for each in chain}
+    versions = {each.digest: each for each in chain}
     totals = [*reading.of_kind(JobTotal)]
-    certified = {job: _certified([*trainers.values()], job) for job in _jobs(totals)}
-    jobs = {job: reason for job, (reason, found) in certified.items() if found is None}
-    findings = [
+    jobs: dict[str, str] = {}  # without a certificate, and why
+    findings: list[Finding] = []
+    lacking: list[tuple[str, Signed[PartialSum]]] = []
+    of_jobs = list(dict.fromkeys(each.body.job for each in totals))
+    for job in of_jobs:  # one by one: a certificate may be large
+        reason, found = _certified([*trainers.values()], job, versions)
+        if found is None:
+            jobs[job] = reason
+            continue
+        findings += (
+            Finding(
+                f"{each.signer} signed its total for another report than the certificate of job "
+                f"{job} has",
+                (each.to_json(),),
+            )
+            for each in totals
+            if each.body.job == job and each.body.report != found.report.digest
+        )
+        sums = (each for one in found.rounds for each in one.partial_sums)
+        lacking += ((job, each) for each in sums if _lacks_charge(reading, each.body))
+    newer = _newer(reading, chain)
+    if lacking:  # or a journal was read before the round was charged
+        reading = read_journals(from_nodes(), chain)
+    findings += (
         Finding(
-            f"{each.signer} signed its total for another report than the certificate of job "
-            f"{each.body.job} has",
+            f"the journal of {each.signer} lacks its charge of a round of job {job}",
             (each.to_json(),),
         )
-        for each in totals
-        for _, found in [certified[each.body.job]]
-        if found is not None and found.report.digest != each.body.report
-    ]
-    found = [each for _, each in certified.values() if each is not None]
-    findings += [each for one in found for each in _not_charged(reading, one)]
-    newer = _newer(reading, chain)
+        for job, each in lacking
+        if _lacks_charge(reading, each.body)
+    )
     tell(
         {"without_certificate": jobs, "newer_versions": newer},
         as_json,
         *(f"Job {job} has totals and no certificate: {reason}" for job, reason in jobs.items()),
         *_of_newer(newer, chain),
-        f"{len(certified) - len(jobs):,} jobs have totals and a certificate.",
+        f"{len(of_jobs) - len(jobs):,} jobs have totals and a certificate.",
     )
     _end(reading, None, [*reading.findings, *findings])
     if jobs:
         raise typer.Exit(ExitStatus.NOT_YET)
 
 
-def _jobs(totals: Iterable[Signed[JobTotal]]) -> list[str]:
-    return list(dict.fromkeys(each.body.job for each in totals))
-
-
-def _not_charged(reading: Reading, certificate: ReleaseCertificate) -> Iterator[Finding]:
-    """Yield the partial sums in a certificate whose charges the journals do not have."""
+def _lacks_charge(reading: Reading, total: PartialSum) -> bool:
+    """Tell whether the journal of a node holds, and lacks the charge that its partial sum names."""
     journals = {each.node: each for each in reading.journals if each.broken is None}
-    for signed in (each for one in certificate.rounds for each in one.partial_sums):
-        node, number = signed.body.node, signed.body.charge.entry.number
-        if node in journals and journals[node].hash_of(number) != signed.body.charged:
-            what = f"the journal of {node} lacks its charge of a round of job {certificate.job}"
-            yield Finding(what, (signed.to_json(),))
+    journal = journals.get(total.node)
+    return journal is not None and journal.hash_of(total.charge.entry.number) != total.charged
 
 
-def _certified(trainers: Sequence[ServiceParty], job: str) -> tuple[str, ReleaseCertificate | None]:
-    """Return why a job has no certificate, or its certificate, of which nothing is verified.
+def _certified(
+    trainers: Sequence[ServiceParty], job: str, versions: Mapping[str, Consortium]
+) -> tuple[str, ReleaseCertificate | None]:
+    """Return why a job has no certificate, or its certificate, whose partial sums are signed.
 
-    The newest trainer is asked, and those before it if that does not know the job.
+    Nothing else of it is verified. The newest trainer is asked, and those before it if that does
+    not know the job.
     """
     for party in reversed(trainers):
         reply = asyncio.run(call(Endpoint.of(party), "GET", f"/v1/jobs/{job}/certificate"))
         if reply.code != UnknownJob.code:
-            return _certificate_in(reply)
+            return _certificate_in(reply, job, versions)
     return "no trainer of the consortium knows it", None
 
 
-def _certificate_in(reply: Reply) -> tuple[str, ReleaseCertificate | None]:
+def _certificate_in(
+    reply: Reply, job: str, versions: Mapping[str, Consortium]
+) -> tuple[str, ReleaseCertificate | None]:
     if reply.status != HTTPStatus.OK:
         return reply.reason, None
     try:
-        return "", read_certificate(reply.body)
+        found = read_certificate(reply.body)
+        for each in (signed for one in found.rounds for signed in one.partial_sums):
+            if each.body.manifest not in versions:
+                return "it is bound to a version of the manifest that the directory lacks", None
+            versions[each.body.manifest].verify(each)
     except ProtocolError as error:
         return f"what the trainer shows is none: {error}", None
+    if found.job != job:
+        return "what the trainer shows is another job's", None
+    return "", found
 
 
 def _end(reading: Reading, copy: Path | None, findings: Sequence[Finding]) -> None:

@@ -18,15 +18,30 @@ OVER = SPEC.body.give_up_at
 LATER = OVER + timedelta(milliseconds=1)
 
 
-def publish_later(db: Connection, nodes: Sequence[str]) -> str:
-    """Store a round of another job that was published later, with these nodes' sums; return it."""
+def publish_later(db: Connection, nodes: Sequence[str], *, seconds: int = 86_400) -> str:
+    """Store a round of another job that was published later, with these nodes' sums; return it.
+
+    It gives up so many seconds after the first.
+    """
     [before] = db.execute(schema.rounds.select()).mappings()
-    new = {"id": "f" * 64, "job": "e" * 64, "give_up_at": before["give_up_at"] + 86_400_000}
+    new = {"id": "f" * 64, "job": "e" * 64, "give_up_at": before["give_up_at"] + 1000 * seconds}
     db.execute(schema.rounds.insert().values({**before, **new}))
     for each in db.execute(schema.received.select()).mappings().all():
         if each["node"] in nodes:
-            db.execute(schema.received.insert().values({**each, "round": new["id"]}))
+            later = {"round": new["id"], "place": f"9{each['place'][1:]}", "document": b"later"}
+            db.execute(schema.received.insert().values({**each, **later}))
     return str(new["id"])
+
+
+def test_the_newest_sum_is_the_last_in_the_nodes_journal_however_long_its_round_may_take(
+    engine: Engine,
+) -> None:
+    with_sums(engine, 3)
+    with engine.begin() as db:
+        assert publish(db)
+        publish_later(db, ["compute-0"], seconds=-60)
+        assert store.find_newest_sum(db, "compute-0") == b"later"
+        assert store.find_newest_sum(db, "compute-1") != b"later"
 
 
 def test_a_round_with_a_nodes_newest_sum_stays_until_the_node_has_a_newer_one(

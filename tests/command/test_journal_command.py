@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from shoal_protocol.wire.documents import Signed
 from tests.command.running import refused, shoal, words
 from tests.protocol.test_succession import NODES, NOW, following, replaced
 from tests.world import examples
-from tests.world.certified import ONE_ROUND
+from tests.world.certified import under
 from tests.world.journals import Made, countersigned, journal, total, version
 
 Journals = dict[str, list[Shown] | None]
@@ -297,7 +298,7 @@ def certify(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_jobs_with_totals_and_no_certificate_are_listed(
     consortium: Path, show: Any, certify: Any
 ) -> None:
-    certificate = ONE_ROUND.make()
+    certificate = under(NOW).make()
     certified = total(NOW, certificate.job, report=certificate.report.digest)
     show(charging(certificate, certified, ONE, TWO, SECOND_SIGNED))
     problems = {
@@ -332,7 +333,7 @@ def charging(certificate: ReleaseCertificate, *made: Made) -> Journals:
 def test_a_certificate_whose_charges_a_journal_lacks_is_found(
     consortium: Path, show: Any, certify: Any
 ) -> None:
-    certificate = ONE_ROUND.make()
+    certificate = under(NOW).make()
     certify({certificate.job: Reply(200, certificate.encode())})
     certified = total(NOW, certificate.job, report=certificate.report.digest)
     honest = charging(certificate, certified)
@@ -343,10 +344,48 @@ def test_a_certificate_whose_charges_a_journal_lacks_is_found(
         assert f"the journal of {node} lacks" not in result.stderr
 
 
+@pytest.mark.parametrize("lie", ["forged", "another job's"])
+def test_a_trainer_accuses_no_node_by_a_certificate_that_is_none(
+    consortium: Path, show: Any, certify: Any, lie: str
+) -> None:
+    certificate = under(NOW).make()
+    job = certificate.job if lie == "forged" else "a" * 64
+    if lie == "forged":
+        [only] = certificate.rounds
+        first, *others = only.partial_sums
+        charge = first.body.charge.model_copy(update={"salt": "00" * 16})
+        forged = replace(first, body=first.body.model_copy(update={"charge": charge}))
+        rounds = (only.model_copy(update={"partial_sums": (forged, *others)}),)
+        certificate = certificate.model_copy(update={"rounds": rounds})
+    certify({job: Reply(200, certificate.encode())})
+    show(of_all(total(NOW, job)))
+    said = words(shoal("journal", "watch", consortium, status=6))
+    assert f"Job {job} has totals and no certificate: what the trainer shows is" in said
+
+
+def test_a_journal_that_was_read_before_a_round_was_charged_lacks_nothing(
+    consortium: Path, certify: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate = under(NOW).make()
+    certify({certificate.job: Reply(200, certificate.encode())})
+    later = charging(
+        certificate, total(NOW, certificate.job, report=certificate.report.digest), SECOND_SIGNED
+    )
+    readings = iter([later | {NODES[0]: []}, later])
+
+    def from_nodes() -> Any:
+        now = next(readings)
+        return lambda party: now[party.name]
+
+    monkeypatch.setattr(command, "from_nodes", from_nodes)
+    said = words(shoal("journal", "watch", consortium))
+    assert "1 jobs have totals and a certificate." in said
+
+
 def test_a_certificate_with_another_report_than_the_totals_is_found(
     consortium: Path, show: Any, certify: Any
 ) -> None:
-    certificate = ONE_ROUND.make()
+    certificate = under(NOW).make()
     show(of_all(total(NOW, certificate.job)))
     certify({certificate.job: Reply(200, certificate.encode())})
     result = shoal("journal", "watch", consortium, status=7)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from nacl.signing import SigningKey
 from sqlalchemy import select
 from structlog.testing import capture_logs
 
@@ -22,7 +23,7 @@ from tests.compute.test_manifest_signing import ask, check_signed, journal, vers
 from tests.compute.test_totals import OTHER_JOB, end_of, total_of
 from tests.world import examples
 from tests.world.around_node import Federation
-from tests.world.parties import problem_code, reachable
+from tests.world.parties import client_of, problem_code, reachable
 from tests.world.wire import Fault, Rule
 
 pytestmark = pytest.mark.essential
@@ -139,10 +140,15 @@ async def test_R7_after_an_accepted_loss_it_signs_what_it_cannot_have_signed_bef
         for each in said
         if (found := re.search("SHOAL_ACCEPT_LOSS=([0-9a-f]{16})", each["event"]))
     ]
-    federation.discarded.append(federation.services[0])
+    other_replica = federation.services[0]
+    federation.discarded.append(other_replica)
     federation.clock.move(6.0)
+    async with client_of(other_replica.app) as http:
+        assert problem_code(await http.get("/readyz")) == "ledger-broken"
     service = start_accepting(federation, token)
     await service.step()
+    async with client_of(other_replica.app) as http:
+        assert (await http.get("/readyz")).status_code == 200
     charge, entry = await journal(federation)
     chain = Chain(Loss, JobTotal, ManifestStatement)
     assert chain.follow(charge) is None
@@ -206,6 +212,12 @@ async def test_R1_a_keeper_that_lost_all_is_silent_until_it_copied_the_others(
     leads_nowhere = Advance(head=head, after=4, entries=())
     answer = await heads_at(federation, 1, HeadsAsked(nonce=NONCE, advance=leads_nowhere))
     assert (answer.is_new, answer.heads) == (True, ())
+    # nor does anybody who shows it its own head make it one that copied the others
+    own = examples.named("compute-1", body.model_copy(update={"service": "compute-1"}))
+    shown = HeadsAsked(nonce=NONCE, advance=leads_nowhere.model_copy(update={"head": own}))
+    reply = await federation.request(1, "POST", HEADS_PATH, shown.encode())
+    assert problem_code(reply) == "wrong-signer"
+    assert (await heads_at(federation, 1)).is_new
     federation.wire.rules.clear()
     federation.clock.move(6.0)
     answer = await heads_at(federation, 1)
@@ -290,6 +302,33 @@ async def test_R11_a_key_that_was_replaced_moves_no_head(federation: Federation)
     changed = asked.advance.model_copy(update={"head": head})
     found = await heads_at(federation, 0, asked.model_copy(update={"advance": changed}))
     assert found.of("compute-1") == head
+
+
+async def test_R11_a_new_keeper_copies_the_head_of_a_key_that_was_replaced(
+    federation: Federation,
+) -> None:
+    def signed_by_trainer(number: int, key: SigningKey) -> HeadsAsked:
+        link = Link(epoch=examples.LINK.epoch, number=number, previous=GENESIS)
+        last = {"epoch": link.epoch, "number": number, "hash": entry_hash(link, "0" * 64)}
+        head = sign(JournalHead(service="trainer", sequence=0, **last), "trainer", key)
+        entries = ((link.epoch, "0" * 64),) * number
+        return HeadsAsked(nonce=NONCE, advance=Advance(head=head, after=0, entries=entries))
+
+    old, new = examples.signing_key("trainer"), examples.signing_key("new-trainer")
+    for keeper in (0, 2):
+        await heads_at(federation, keeper, signed_by_trainer(1, old))
+    trainer = federation.consortium.manifest.trainer
+    renewed = trainer.model_copy(update={"verify_key": bytes(new.verify_key).hex()})
+    later = version(federation.consortium, trainer=renewed)
+    for book in (*federation.books, federation.aggregator.resources.book):
+        book.accept(later.encode(), book.current.roster.encode())
+    await federation.services[1].close()
+    shutil.rmtree(federation.directory / "1")
+    federation.crash(1)
+    federation.consortium = federation.books[1].current
+    answer = await heads_at(federation, 1)
+    found = answer.of("trainer")
+    assert (answer.is_new, found and found.body.number) == (False, 1)
 
 
 async def test_R1_of_two_nodes_each_signs_and_is_told_by_the_other(tmp_path: Path) -> None:

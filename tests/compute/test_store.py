@@ -28,10 +28,11 @@ from shoal_protocol.rounds.attestations import (
     AbandonmentReason,
     Holdings,
     StoredAnswers,
+    Vote,
     charge_body,
 )
 from shoal_protocol.sharing.shares import ShareKind
-from shoal_protocol.wire.documents import Signed, sign
+from shoal_protocol.wire.documents import Signed, decode, sign
 from shoal_protocol.wire.errors import UnknownRound
 from shoal_protocol.wire.phases import Phase
 from shoal_protocol.wire.service_errors import ConflictingDocument, TooLate
@@ -294,3 +295,22 @@ def test_the_lease_is_one_replicas_until_it_runs_out(storage: StorageThread) -> 
     assert storage.run_here(take_lease, "second", -1.0)  # which has run out already
     assert storage.run_here(take_lease, "first", 1e6)
     assert not storage.run_here(take_lease, "second", 1e6)
+
+
+def test_the_newest_vote_of_another_node_is_the_last_in_its_journal(storage: StorageThread) -> None:
+    """However many rounds were announced later, and whatever it signed in an epoch that is over."""
+    name, specs = "compute-1", [SPEC]
+    for number in range(1, 20):
+        body = examples.SPEC.model_copy(update={"number": number})
+        specs.append(sign(body, "trainer", signing_key("trainer")))
+        storage.run_here(add, specs[-1])
+    last = Link(epoch=f"2-{'0' * 32}", number=5, previous="1" * 64)
+    for spec in specs:
+        entry = last if spec is SPEC else examples.PLACE
+        body = vote(spec.body, name, range(12)).body.model_copy(update={"entry": entry})
+        signed = sign(body, name, signing_key(name))
+        storage.run_here(store.keep, spec.digest, [signed], own="compute-0")
+    found = storage.run_here(store.newest_of, name)
+    assert found is not None
+    assert decode(found, Vote).body.round == ROUND
+    assert storage.run_here(store.newest_of, "compute-2") is None

@@ -25,6 +25,7 @@ from tests.world.around_holder import charged_on, state_of
 from tests.world.federation import PRIVACY, Federation
 from tests.world.parties import reachable
 from tests.world.trust import SITES, Trust
+from tests.world.wire import Fault, Rule
 
 ALL_THERE_IS = PRIVACY.model_copy(update={"epsilon": 4.0})
 STATE = {"trainer": "trainer", "aggregator": "aggregator"} | dict.fromkeys(SITES, "holder")
@@ -33,8 +34,11 @@ STATE = {"trainer": "trainer", "aggregator": "aggregator"} | dict.fromkeys(SITES
 async def forget(federation: Federation, names: list[str]) -> None:
     """Set parties back to before they knew of anything, as an old backup does.
 
-    Data holders among them do not ask the nodes either: they do not want to know.
+    Data holders among them do not ask the nodes either, nor do services hear those that remember:
+    they do not want to know.
     """
+    honest = {*federation.services} - {*names}
+    federation.wire.rules += [Rule(Fault.LOST, receiver=each, path="/heads$") for each in honest]
     deaf = {"without_nodes": federation.nodes}
     federation._holder_arguments = {name: deaf for name in names if name in SITES}
     for name in names:

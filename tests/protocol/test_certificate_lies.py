@@ -215,7 +215,13 @@ LIES = {
     ),
     "a node's journal was set back between the rounds": Case(
         {"charge 1 compute-1": changed(entry=examples.PLACE.model_copy(update={"number": 4}))},
-        "the journal of compute-1 charges round 1 before what the node signed of an earlier one",
+        "the total of compute-1: the journal of compute-1 charges round 1 before what the node "
+        "signed of an earlier one",
+    ),
+    "a node's journal was set back between its last sum and its total": Case(
+        {"total of compute-1": changed(entry=examples.PLACE.model_copy(update={"number": 8}))},
+        "the total of compute-1: the journal of compute-1 has the total before what the node "
+        "signed of a round",
     ),
     # told by the aggregator
     "a result is of other sums": Case(

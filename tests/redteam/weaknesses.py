@@ -204,7 +204,6 @@ UNREAD = [
     _unread("check_round_of_job", checks),
     _unread("check_charge", PartialSum),
     _unread("_check_totals"),
-    _unread("_check_charges"),
     _unread("_check_report"),
 ]
 """Readers of certificates that leave out one check."""

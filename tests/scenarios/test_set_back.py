@@ -16,8 +16,10 @@ from structlog.testing import capture_logs
 from shoal_compute.schema import charges
 from shoal_kit.database_file import ACCEPT, RESTORE
 from shoal_protocol.keeping import HEADS_PATH, HeadsAsked, KeptHeads
+from shoal_protocol.rounds.attestations import Abandonment, AbandonmentReason
 from shoal_protocol.wire.documents import decode
 from tests.world.audit import audit
+from tests.world.examples import PLACE
 from tests.world.federation import PRIVACY, Federation
 from tests.world.parties import problem_code
 from tests.world.trust import SITES
@@ -94,14 +96,26 @@ async def test_a_node_that_was_set_back_whole_charges_nothing_until_that_is_acce
 async def test_an_aggregator_that_was_set_back_decides_on_no_round_until_that_is_accepted(
     federation: Federation, tmp_path: Path, is_lost: bool
 ) -> None:
-    await federation.learn(privacy=CHEAP)
-    await federation.copy_of("aggregator", tmp_path / "copy")
-    assert await restart(federation) is None
-    await federation.learn(privacy=CHEAP)
+    job, round_id = await federation.collecting(privacy=CHEAP)
+    if not is_lost:
+        await federation.copy_of("aggregator", tmp_path / "copy")
+    await federation.until(lambda: federation.is_over(job), seconds=600)
     await federation.set_back("aggregator", None if is_lost else tmp_path / "copy")
     token = await restart(federation)
     assert token is not None
     assert not await is_ready(federation, "aggregator")
+    # nor does a node have it call off the round that it published
+    word = Abandonment(
+        manifest=federation.trust.consortium.digest,
+        round=round_id,
+        party="compute-1",
+        reason=AbandonmentReason(code="holdings_missing"),
+        entry=PLACE,
+    )
+    path = f"/v1/rounds/{round_id}/abandonments"
+    encoded = federation.party("compute-1").resources.sign(word).encode()
+    answer = await federation.ask("aggregator", path, method="POST", content=encoded)
+    assert problem_code(answer) == ("unknown-round" if is_lost else "ledger-broken")
     job = await federation.submit(privacy=CHEAP)
     await federation.until(lambda: federation.is_over(job), seconds=600)
     assert (await federation.state(job))["phase"] == "failed"

@@ -2,12 +2,15 @@
 
 import asyncio
 
+import httpx
 import pytest
 
+from shoal_protocol.keeping import HEADS_PATH
 from shoal_trainer import running as module
 from shoal_trainer.assembly import Service
 from tests.trainer.test_jobs import joined, state
 from tests.world.around_trainer import Federation, job
+from tests.world.clock import HandMovedClock
 
 FIRST, OTHER = (job(nonce=nonce * 16, maximum_population=14) for nonce in ("5e", "a1"))
 
@@ -36,3 +39,23 @@ async def test_a_job_that_waits_for_a_frozen_service_does_not_hold_up_the_others
     answering.set()
     while (await state(trainer, FIRST))["phase"] != "finished":
         await trainer.step()
+
+
+async def test_a_keeper_that_does_not_answer_any_more_holds_up_no_step(
+    trainer: Service, federation: Federation, clock: HandMovedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut = federation.wire.cut("trainer", "compute-1", f"{HEADS_PATH}$")
+    await trainer.step()  # all were asked once
+    federation.wire.rules.remove(cut)
+    asked = asyncio.Event()
+
+    async def wait(request: httpx.Request) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    federation.wire.scripts["compute-1"] = wait
+    monkeypatch.setattr(module, "PATIENCE_SECONDS", 600.0)
+    clock.move(6.0)
+    async with asyncio.timeout(60.0):
+        await trainer.step()
+        await asked.wait()

@@ -9,6 +9,7 @@ import pytest
 from pyroaring import BitMap
 from structlog.testing import capture_logs
 
+from shoal_protocol.keeping import HEADS_PATH
 from shoal_protocol.privacy.accounting import Cost, compose
 from shoal_protocol.privacy.job_costs import gaussian_epsilon
 from shoal_protocol.rounds.attestations import PartialSumReference
@@ -21,11 +22,13 @@ from shoal_studies.contract import NoReliablePosterior, RequestedRound
 from shoal_studies.posterior_report import PosteriorReport
 from shoal_studies.registry import Posterior, learner_for
 from shoal_studies.study_request import StudyRequest
+from shoal_trainer import running as module
 from shoal_trainer.assembly import Service
 from tests.world import examples
 from tests.world.around_trainer import CONSORTIUM, SERVICES, Federation, job, join, signed_job
 from tests.world.clock import HandMovedClock
 from tests.world.parties import client_of, post, problem_code
+from tests.world.wire import Fault, Rule
 
 JOB = job()
 NOT_VALID = "round 0 failed: the aggregator's word on it is not valid (outcome_refused; "
@@ -80,6 +83,36 @@ async def test_a_job_costs_what_its_rounds_cost_and_not_more_than_was_asked(
     assert privacy.epsilon == gaussian_epsilon(mu=spent.mu, delta=JOB.privacy.delta)
     assert privacy.epsilon <= JOB.privacy.epsilon + 1e-6
     assert np.isclose(min(spec.mu for spec in specs) ** 2 / privacy.mu**2, 0.2)
+
+
+async def test_a_report_waits_for_keepers_and_its_posterior_is_not_computed_before(
+    trainer: Service,
+    clock: HandMovedClock,
+    federation: Federation,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    computed = []
+
+    def wanted(job: module.RunningJob, *arguments: Any) -> Any:
+        computed.append(job.is_over)
+        return _wanted(job, *arguments)
+
+    _wanted = module._wanted
+    monkeypatch.setattr(module, "_wanted", wanted)
+    silent = ("aggregator", "compute-1", "compute-2")
+    cuts = [Rule(Fault.LOST, receiver=each, path=f"{HEADS_PATH}$") for each in silent]
+    federation.wire.rules += cuts
+    await running(trainer, clock)
+    for _ in range(3):
+        clock.move(6.0)
+        await trainer.step()
+    assert (await state(trainer))["phase"] == "running"
+    assert sum(computed) == 0
+    federation.wire.rules.clear()
+    clock.move(6.0)
+    await trainer.step()
+    await report_of(trainer)
+    assert sum(computed) == 1
 
 
 async def test_a_round_is_on_the_ledger_when_it_is_announced(

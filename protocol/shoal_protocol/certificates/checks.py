@@ -21,12 +21,11 @@ from shoal_protocol.certificates.release_certificate import (
     JobReport,
     LostRound,
     ReleaseCertificate,
-    counted,
     read_certificate,
+    sums_of,
 )
 from shoal_protocol.jobs.job_request import check_job, check_round_of_job
 from shoal_protocol.jobs.totals import check_total, nodes_of
-from shoal_protocol.journal import Link
 from shoal_protocol.privacy.job_costs import Participation
 from shoal_protocol.rounds.batches import SPARE, check_batch, participations
 from shoal_protocol.rounds.outcomes import (
@@ -378,7 +377,6 @@ def verify_certificate(
     rosters = {each.digest: each.roster for each in known if each.digest in line}
     holders_known = check_rounds(certificate, versions, rosters)
     _check_totals(certificate, versions)
-    _check_charges(certificate.rounds)
     _check_report(certificate, versions)
     asked_under = {each.spec.body.manifest for each in certificate.all_rounds}
     all_rosters = asked_under <= rosters.keys()
@@ -436,26 +434,10 @@ def _check_totals(certificate: ReleaseCertificate, versions: Mapping[str, Partie
                 job=certificate.job,
                 rounds=rounds,
                 report=certificate.report.digest,
-                counted=counted(certificate.rounds, node),
+                sums=sums_of(certificate.rounds, node),
             )
     if [each.signer for each in certificate.totals] != needed:
         raise RefusedCertificate("the totals: there is not one of each Compute node, in order")
-
-
-def _check_charges(rounds: Sequence[CertifiedRound]) -> None:
-    """Refuse charges that cannot all be in journals to which each round only added entries.
-
-    A journal that was set back to before a round, and went on, gives a place twice.
-    """
-    last: dict[str, Link] = {}
-    for each in rounds:
-        for total in (signed.body for signed in each.partial_sums):
-            if total.node in last and total.charge.entry.order <= last[total.node].order:
-                raise RefusedCertificate(
-                    f"the journal of {total.node} charges round {each.spec.body.number} before "
-                    "what the node signed of an earlier one: it was set back"
-                )
-            last[total.node] = total.entry
 
 
 def _check_report(certificate: ReleaseCertificate, versions: Mapping[str, Parties]) -> None:

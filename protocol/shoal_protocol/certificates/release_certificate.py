@@ -272,14 +272,10 @@ def spanned(first: str, last: str, version: Callable[[str], PartiesT]) -> list[P
     return chain
 
 
-def counted(rounds: Iterable[CertifiedRound], node: str) -> dict[str, int]:
-    """Return, by round that a node summed, which round of the job its charge counts it as."""
-    return {
-        each.spec.digest: signed.body.charge.job_rounds
-        for each in rounds
-        for signed in each.partial_sums
-        if signed.body.node == node
-    }
+def sums_of(rounds: Iterable[CertifiedRound], node: str) -> list[PartialSum]:
+    """Return a node's partial sums of these rounds, in order."""
+    sums = (signed.body for each in rounds for signed in each.partial_sums)
+    return [each for each in sums if each.node == node]
 
 
 def in_order(

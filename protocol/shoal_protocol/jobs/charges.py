@@ -61,7 +61,7 @@ class ChargesQuery(HolderDocument):
 class RoundCharged(Model):
     """A round in which the node holds, or held, a share of some of the holder's slots."""
 
-    entry: Place  # of the node's ledger
+    entry: Place  # of the node's journal
     round: Digest
     job: Digest
     number: Count  # of the round in its job
@@ -82,23 +82,23 @@ class RoundCharged(Model):
 
 
 class Charges(NodeDocument):
-    """Compute -> holder: the rounds of a stretch of this node's ledger in which it took shares."""
+    """Compute -> holder: the rounds of a stretch of this node's journal in which it took shares."""
 
     kind: Literal["charges"] = "charges"
     nonce: NonceHex  # of the query
     holder: HolderIndex
-    after: Count  # the stretch begins behind this entry of the ledger,
+    after: Count  # the stretch begins behind this entry of the journal,
     through: Count  # and ends with this one
-    head: Count  # the ledger's last entry
+    head: Count  # the journal's last entry
     rounds: tuple[RoundCharged, ...]
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
         if self.through != self.head and not self.after < self.through < self.head:
-            raise ValueError("a stretch ends behind its beginning, or where the ledger ends")
+            raise ValueError("a stretch ends behind its beginning, or where the journal ends")
         entries = [each.entry for each in self.rounds]
         if entries != sorted(set(entries)):
-            raise ValueError("rounds are in the order of the ledger")
+            raise ValueError("rounds are in the order of the journal")
         if entries and not self.after < entries[0] <= entries[-1] <= self.through:
             raise ValueError("a round lies outside the stretch")
         return self

@@ -6,10 +6,11 @@ node took part. A total also repeats the digest of the trainer's report, and a n
 of a job for ever: a second report of the job gets no total from an honest node.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
-from shoal_protocol.journal import Statement
+from shoal_protocol.journal import Link, Statement
+from shoal_protocol.rounds.attestations import PartialSum
 from shoal_protocol.trust.manifest import Parties
 from shoal_protocol.wire.documents import NodeDocument, Signed, TrainerDocument
 from shoal_protocol.wire.encoding import Digest
@@ -28,7 +29,7 @@ class JobEnd(TrainerDocument):
 class JobTotal(Statement, NodeDocument):
     """Compute -> all: every round of the job that this node ever charged; it takes no other.
 
-    Those that were given back count. They are in the order of the node's ledger, which is that of
+    Those that were given back count. They are in the order of the node's journal, which is that of
     their numbers; a round that the node never saw is not among them. `report` is the digest that
     the trainer's `JobEnd` names.
     """
@@ -62,20 +63,22 @@ def check_total(
     job: str,
     rounds: Sequence[str],
     report: str,
-    counted: Mapping[str, int],
+    sums: Sequence[PartialSum],
 ) -> None:
     """Refuse a total of another `report`, of more `rounds`, or that contradicts what is known.
 
     `parties` are those of the version that it is bound to. `rounds` are all of the job that are
-    known, in order; `counted` are those of which the node's charge is at hand, by round: as how
-    many of the job that charge counts it.
+    known, in order; `sums` are the node's partial sums of these that are at hand, in order. A
+    journal to which the node only adds entries has each charge behind the sum before it, and the
+    total behind all of them.
 
     Raises:
         UnknownSigner, WrongSigner, BadSignature, WrongManifest
         ChangedReport: the job's report changed after the node had signed.
         MalformedDocument: it is of another job, or names a round that is not known, or names
             rounds twice or in another order.
-        WrongCharge: the node's own charge of a round does not bear it out.
+        WrongCharge: the node's own charge of a round does not bear it out, or its journal gave a
+            place twice.
     """
     parties.verify(signed)
     total = signed.body
@@ -94,9 +97,21 @@ def check_total(
     if shown != sorted(set(shown)):
         raise MalformedDocument("it names a round twice, or not in order")
     charged = {round_id: count for count, round_id in enumerate(total.rounds, 1)}
-    for round_id, count in counted.items():
-        if charged.get(round_id) != count:
+    last: Link | None = None
+    for each in sums:
+        if charged.get(each.round) != each.charge.job_rounds:
             raise WrongCharge(
-                f"{total.node} charged round {places[round_id]} as another of the job's than its "
+                f"{total.node} charged round {places[each.round]} as another of the job's than its "
                 "total says"
             )
+        if last is not None and each.charge.entry.order <= last.order:
+            raise WrongCharge(
+                f"the journal of {total.node} charges round {places[each.round]} before what the "
+                "node signed of an earlier one: it was set back"
+            )
+        last = each.entry
+    if last is not None and total.entry.order <= last.order:
+        raise WrongCharge(
+            f"the journal of {total.node} has the total before what the node signed of a round: it "
+            "was set back"
+        )

@@ -7,7 +7,7 @@
     ├── UnknownRound, UnknownJob, UnknownManifest, UnknownHolder, RevokedHolder
     ├── WrongPhase, RefusedSpec, RefusedJob
     ├── NotReady                      try again later
-    └── LedgerBroken                  a service's own ledger was tampered with
+    └── LedgerBroken                  a party's own journal was changed, damaged or set back
 
 What only services refuse is in `service_errors`, what is wrong in crowd jobs in `crowds.draws`.
 No message ever carries what the peer sent.
@@ -147,8 +147,8 @@ class NotReady(ProtocolError):
 
 
 class LedgerBroken(ProtocolError):
-    """The service's ledger is not reliable any more, so the service spends nothing."""
+    """The party's journal is not reliable any more, so the party spends nothing."""
 
-    title = "The service's ledger was tampered with or damaged"
+    title = "The party's journal was changed, damaged or set back"
     status = 500
-    remedy = "Tell the service's operator, who restores the ledger from where it is whole."
+    remedy = "Tell the party's operator, who restores the journal from where it is whole."

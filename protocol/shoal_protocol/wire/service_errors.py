@@ -80,7 +80,7 @@ class TooLate(ProtocolError):
 
 
 class WrongCharge(ProtocolError):
-    title = "The partial sum's ledger entry is not the round's charge"
+    title = "The partial sum does not name the round's charge"
     status = 422
     remedy = "Charge the round to its whole population, at its price, before summing it."
 

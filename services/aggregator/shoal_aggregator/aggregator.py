@@ -344,11 +344,13 @@ class Aggregator:
         Raises:
             UnknownRound, MalformedDocument, UnknownSigner, WrongSigner, BadSignature,
             WrongManifest, WrongRound, ConflictingDocument
+            LedgerBroken: as `announce`: the round may have ended otherwise.
         """
         spec = await self._spec(round_id)
         signed = self._verified(encoded, Abandonment, spec)
         if signed.signer not in spec.compute_nodes:
             raise WrongSigner("only Compute nodes call a round off here")
+        await self.keepers.check()
         said = f"{signed.signer}: {signed.body.reason}"
         decision = partial(self._abandonment, spec, "called_off_by_node", said[:LONGEST_DETAIL])
         outcome = await self._journal.run(offer, signed, decision)

@@ -6,6 +6,7 @@ from sqlalchemy import (
     BigInteger,
     Column,
     ForeignKey,
+    Index,
     Integer,
     MetaData,
     String,
@@ -13,7 +14,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from shoal_service.keeping import kept_table
+from shoal_service.keeping import kept_table, place_column
 from shoal_service.storage.database import Bytes
 from shoal_service.storage.journal import JournalTables
 
@@ -51,7 +52,9 @@ received = Table(
     Column("standing", String(8), nullable=False),
     Column("digest", String(64), nullable=False),
     Column("over", String, nullable=False),  # a sum's cohort and, if it names them, its nodes
+    place_column(),
     Column("document", Bytes, nullable=False),
+    Index("received_newest", "node", "place"),
 )
 WORD: Final = "word"
 

@@ -20,6 +20,7 @@ from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.errors import UnknownRound
 from shoal_protocol.wire.phases import Phase
 from shoal_protocol.wire.service_errors import ConflictingDocument
+from shoal_service.keeping import sortable
 from shoal_service.storage.database import insert_new
 from shoal_service.storage.journal import JournalWriter
 
@@ -37,7 +38,7 @@ _MOVED: Final = rounds.update().where(_IS_ROUND).values(phase=bindparam("followi
 _WORDS: Final = select(
     received.c.node, received.c.standing, received.c.digest, received.c.over
 ).where(received.c.round == _ROUND_ID, received.c.slot == WORD)
-NEWEST_FIRST: Final = (rounds.c.give_up_at.desc(), rounds.c.number.desc(), rounds.c.id)
+NEWEST_FIRST: Final = (received.c.place.desc(), rounds.c.id)
 
 
 class Standing(StrEnum):
@@ -128,6 +129,7 @@ def keep(
         "standing": standing.value,
         "digest": signed.digest,
         "over": over(body),
+        "place": sortable(body),
         "document": signed.encode(),
     }
     if standing is Standing.EVIDENCE:
@@ -295,7 +297,7 @@ def count_sums(db: Connection, round_id: str) -> int:
 
 
 def find_newest_sum(db: Connection, node: str) -> bytes | None:
-    """Return the node's signed partial sum of the published round that ended last, if any."""
+    """Return the newest partial sum of a published round in the node's journal, signed, if any."""
     query = (
         select(received.c.document)
         .join(rounds, rounds.c.id == received.c.round)

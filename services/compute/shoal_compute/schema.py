@@ -9,6 +9,7 @@ from sqlalchemy import (
     Column,
     Double,
     ForeignKey,
+    Index,
     Integer,
     MetaData,
     PrimaryKeyConstraint,
@@ -18,13 +19,13 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from shoal_service.keeping import kept_table
+from shoal_service.keeping import kept_table, place_column
 from shoal_service.storage.charges import Charges
 from shoal_service.storage.database import Bytes
 from shoal_service.storage.journal import JournalTables
 from shoal_service.storage.shared_manifests import manifest_table
 
-VERSION: Final = 16
+VERSION: Final = 17
 
 metadata = MetaData()
 
@@ -114,8 +115,10 @@ received = Table(
     Column("kind", String(32), nullable=False),
     Column("signer", String(63), nullable=False),
     Column("occurrence", SmallInteger, nullable=False),
+    place_column(),
     Column("encoded", Bytes, nullable=False),
     UniqueConstraint("round", "kind", "signer", "occurrence"),
+    Index("received_newest", "signer", "place"),
 )
 
 # One row: the replica that takes the rounds' steps, and until when by the database's clock.

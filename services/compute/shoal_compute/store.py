@@ -30,7 +30,7 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.phases import FINISHED, ROUND, Event, Phase, after
 from shoal_protocol.wire.service_errors import ConflictingDocument
-from shoal_service.keeping import newest
+from shoal_service.keeping import sortable
 from shoal_service.storage.database import insert_new, inserting_new
 from shoal_service.storage.journal import JournalWriter, StatementT
 
@@ -40,8 +40,6 @@ HOLDINGS, VOTE, ABANDONMENT = (
     str(each.model_fields["kind"].default) for each in (Holdings, Vote, Abandonment)
 )
 OWN = (HOLDINGS, VOTE, END)  # what the journal has of a round
-_MOST_COMPARED: Final = 16  # statements, to find the newest among them
-
 
 _FINISHED = rounds.c.phase.in_(FINISHED) & rounds.c.reported & rounds.c.erased
 
@@ -94,15 +92,14 @@ def add_round(db: Connection, spec: Signed[RoundSpec]) -> bool:
 
 
 def newest_of(db: Connection, service: str) -> bytes | None:
-    """Return the last statement that another service signed of the newest rounds on file."""
+    """Return the newest vote or abandonment on file in the journal of another service."""
     columns = received.c
     query = select(columns.encoded).where(
         columns.signer == service,
         columns.kind.in_((VOTE, ABANDONMENT)),
         columns.occurrence == 0,
     )
-    rows = db.execute(query.order_by(columns.round.desc()).limit(_MOST_COMPARED))
-    return newest(rows.scalars(), service, Vote, Abandonment)
+    return db.execute(query.order_by(columns.place.desc()).limit(1)).scalar()
 
 
 def get_round(db: Connection, round_id: str) -> Row[Any] | None:
@@ -320,6 +317,7 @@ def _insert(
             "kind": each.body.kind,
             "signer": each.signer,
             "occurrence": occurrence,
+            "place": sortable(each.body),
             "encoded": each.encode(),
         }
         for each in signed

@@ -1,8 +1,8 @@
 """Asks the keepers of this service's journal what they have of it, and hands them its newest head.
 
 A service is asked for nothing new until every keeper was asked once. What must exist once is not
-signed until more than half of them answered, and does not leave before more than half acknowledged
-it. So a service that lost such a statement is told by one of them at least.
+signed until more than half of them answered, and nothing rests on it before more than half
+acknowledged it. So a service that lost such a statement is told by one of them at least.
 """
 
 import asyncio
@@ -10,15 +10,13 @@ import hashlib
 import json
 import secrets
 from collections import defaultdict
-from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 import structlog
-from nacl.signing import VerifyKey
 from sqlalchemy import Connection, select, update
 
 from shoal_kit.database_file import ACCEPT, RESTORE
-from shoal_kit.manifest_book import ManifestBook, newest_with
+from shoal_kit.manifest_book import newest_with
 from shoal_kit.pace import Pace
 from shoal_kit.peers.exchange import Unavailable
 from shoal_protocol.journal import EntryPlace, Link, Statement, epoch_order
@@ -34,7 +32,7 @@ from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.trust.succession import ManifestStatement
 from shoal_protocol.wire.documents import Signed, decode, from_json
 from shoal_protocol.wire.errors import BadSignature, LedgerBroken, NotReady, ProtocolError
-from shoal_service.keeping import Keeper
+from shoal_service.keeping import Keeper, is_by
 from shoal_service.service import Resources
 from shoal_service.storage.journal import Journal, JournalTables, JournalWriter
 
@@ -105,7 +103,7 @@ class Keepers:
         """
         if not self._was_asked:
             await self.ask()
-        self._refuse()
+        await self._refuse()
 
     async def check_begun(self) -> None:
         """Do what `check` does, and refuse until more than half of the keepers answered.
@@ -126,9 +124,16 @@ class Keepers:
             LedgerBroken, StorageUnavailable
         """
         await self._own.ready()
-        self._refuse()
+        await self._refuse()
 
-    def _refuse(self) -> None:
+    async def _refuse(self) -> None:
+        if self._shown:  # a loss that was accepted at another replica may cover it
+            loss = await self._own.storage.run(newest_loss, self._journal.tables)
+            self._shown = {
+                digest: place
+                for digest, place in self._shown.items()
+                if loss is None or place.order > loss.lost.order
+            }
         if self._shown:
             raise LedgerBroken("this service signed what is not in its journal: it was set back")
 
@@ -207,7 +212,7 @@ class Keepers:
         except NotReady:
             await asyncio.gather(*(self._push(each, entry.number) for each in self._all))
             await self._judge()
-            self._refuse()
+            await self._refuse()
             self._refuse_without(entry.number)
 
     async def _push(self, party: ServiceParty, number: int) -> None:
@@ -269,16 +274,6 @@ class Keepers:
             )
 
         writer.append(LOSS, f"{lost.epoch}/{lost.number}", attest)
-
-
-def is_by(signed: Signed[Any], book: ManifestBook, name: str) -> bool:
-    """Tell whether one of the keys that a party had signed it, in whatever version."""
-    keys = [each.party(name).verify_key for each in book.versions if each.lists(name)]
-    for key in dict.fromkeys(keys):
-        with suppress(BadSignature):
-            signed.verify_signature(VerifyKey(bytes.fromhex(key)))
-            return signed.signer == name
-    return False
 
 
 def _losses(db: Connection, tables: JournalTables) -> list[Loss]:

@@ -7,15 +7,18 @@ A keeper that has none, because it is new or lost its database, first copies wha
 the others keep. Until then it counts as silent.
 """
 
+import asyncio
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 import structlog
 from fastapi import APIRouter, Request, Response
+from nacl.signing import VerifyKey
 from sqlalchemy import Column, Connection, MetaData, String, Table, select
 
-from shoal_kit.manifest_book import newest_with
+from shoal_kit.manifest_book import ManifestBook, newest_with
 from shoal_kit.pace import Pace
 from shoal_kit.peers.exchange import Unavailable
 from shoal_kit.web.openapi import ANY, SIGNED, answers, signed
@@ -32,7 +35,7 @@ from shoal_protocol.keeping import (
 from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.encoding import parse_canonical_json
-from shoal_protocol.wire.errors import ProtocolError
+from shoal_protocol.wire.errors import BadSignature, ProtocolError, WrongSigner
 from shoal_service.replies import document
 from shoal_service.service import Resources
 from shoal_service.storage.database import Bytes, insert_new
@@ -54,12 +57,25 @@ def kept_table(metadata: MetaData) -> Table:
     )
 
 
-def newest(encoded: Iterable[bytes], service: str, *kinds: type[Statement]) -> bytes | None:
-    """Return the one of these signed statements that the journal of a service had last."""
-    statements = (decode(each, *kinds) for each in encoded)
-    own = (each for each in statements if each.signer == service)
-    last = max(own, key=lambda each: each.body.entry.order, default=None)
-    return None if last is None else last.encode()
+def place_column() -> Column[str]:
+    """Return a column by which the signed statements of one service are in its journal's order."""
+    return Column("place", String(65))
+
+
+def sortable(statement: Statement) -> str:
+    """Return what `place_column` has of a statement."""
+    (counter, random), number = statement.entry.order
+    return f"{counter:015d}-{random}/{number:016d}"
+
+
+def is_by(signed: Signed[Any], book: ManifestBook, name: str) -> bool:
+    """Tell whether one of the keys that a party had signed it, in whatever version."""
+    keys = [each.party(name).verify_key for each in book.versions if each.lists(name)]
+    for key in dict.fromkeys(keys):
+        with suppress(BadSignature):
+            signed.verify_signature(VerifyKey(bytes.fromhex(key)))
+            return signed.signer == name
+    return False
 
 
 class Keeper:
@@ -68,6 +84,7 @@ class Keeper:
     def __init__(self, resources: Resources, table: Table, seen: Seen) -> None:
         """Keep heads in `table` of the storage of `resources`, where `seen` finds statements."""
         self._own, self._table, self._seen, self._pace = resources, table, seen, Pace()
+        self._copying = asyncio.Lock()
 
     async def answer(self, encoded: bytes) -> bytes:
         """Return the signed heads kept here, once the one that came with the question is.
@@ -84,28 +101,38 @@ class Keeper:
                 own.book.get(loss.body.manifest).verify(loss)
             await own.storage.run(self._take, asked.advance)
         heads = await own.storage.run(self._all)
-        if own.name not in heads and not asked.copies and self._pace.is_due(own.clock()):
-            await self._copy()
+        if own.name not in heads and not asked.copies:
+            async with self._copying:
+                if self._pace.is_due(own.clock()):
+                    await self._copy()
             heads = await own.storage.run(self._all)
         statement = None
         if asked.service is not None:
             statement = await own.storage.run(self._seen, asked.service)
+        telling = own.worker("telling").run_sized
+        return await telling(len(statement or b""), self._signed, asked.nonce, heads, statement)
+
+    def _signed(self, nonce: str, heads: Mapping[str, bytes | None], seen: bytes | None) -> bytes:
+        own = self._own
         body = KeptHeads(
             keeper=own.name,
-            nonce=asked.nonce,
+            nonce=nonce,
             is_new=own.name not in heads,
             heads=tuple(decode(each, JournalHead) for each in heads.values() if each is not None),
-            statement=None if statement is None else parse_canonical_json(statement),
+            statement=None if seen is None else parse_canonical_json(seen),
         )
         return own.sign(body).encode()
 
     def _verify(self, signed: Signed[JournalHead]) -> None:
-        """Check that the service signed its head, by its newest key."""
+        """Check that another service signed its head, by its newest key."""
         newest_with(self._own.book, signed.signer).verify(signed)
+        if signed.signer == self._own.name:
+            raise WrongSigner("a service does not keep its own head")
 
     def _take(self, db: Connection, advance: Advance) -> None:
         """Go on to a newer head along its entries; keep one without them as evidence."""
-        head, kept = advance.head, self._lock(db, advance.head.signer)
+        head, filed = advance.head, self._lock(db, advance.head.signer)
+        kept = None if filed is None else filed.body
         here = self._table.update().where(self._table.c.service == head.signer)
         if advance.leads_from(kept):
             db.execute(here.values(head=head.encode()))
@@ -121,13 +148,13 @@ class Keeper:
             )
             db.execute(here.values(rival=head.encode()))
 
-    def _lock(self, db: Connection, service: str) -> JournalHead | None:
+    def _lock(self, db: Connection, service: str) -> Signed[JournalHead] | None:
         """Return the head of a service that is kept, if there is one, and lock its row."""
         insert_new(db, self._table, service=service)
         columns = self._table.c
         query = select(columns.head).where(columns.service == service).with_for_update()
         head = db.execute(query).scalar_one()
-        return None if head is None else decode(head, JournalHead).body
+        return None if head is None else decode(head, JournalHead)
 
     def _all(self, db: Connection) -> dict[str, bytes | None]:
         columns = self._table.c
@@ -135,7 +162,13 @@ class Keeper:
         return {row.service: row.head for row in rows if row.head or row.service == self._own.name}
 
     async def _copy(self) -> None:
-        """Take over what more than half of the others keep, if so many answer."""
+        """Take over what more than half of the others keep, if so many answer, unless that is done.
+
+        Raises:
+            StorageUnavailable
+        """
+        if self._own.name in await self._own.storage.run(self._all):
+            return
         others, copied = keepers_of(self._own.book.current.manifest, self._own.name), []
         for other in others:
             with suppress(Unavailable, ProtocolError, ValueError):
@@ -144,23 +177,29 @@ class Keeper:
             self._pace.failed(self._own.clock())
         else:
             heads = [each for answer in copied for each in answer.heads]
-            await self._own.storage.run(self._adopt, self._good(heads))
+            await self._own.storage.run(self._adopt, [*filter(self._is_a_services, heads)])
 
-    def _good(self, heads: Sequence[Signed[JournalHead]]) -> list[Signed[JournalHead]]:
-        good = []
-        for each in heads:
-            with suppress(ProtocolError):
-                self._verify(each)
-                good.append(each)
-        return good
+    def _is_a_services(self, signed: Signed[JournalHead]) -> bool:
+        book, name = self._own.book, signed.signer
+        return is_by(signed, book, name) and isinstance(
+            newest_with(book, name).party(name), ServiceParty
+        )
+
+    def _rank(self, signed: Signed[JournalHead]) -> tuple[bool, Any]:
+        """Return what copied heads are ordered by: one of a replaced key supersedes no other."""
+        version = newest_with(self._own.book, signed.signer)
+        try:
+            version.verify(signed)
+        except ProtocolError:
+            return False, signed.body.order
+        return True, signed.body.order
 
     def _adopt(self, db: Connection, heads: Sequence[Signed[JournalHead]]) -> None:
-        in_order = sorted(heads, key=lambda each: each.body.order)
-        last = {each.signer: each for each in in_order}
+        last = {each.signer: each for each in sorted(heads, key=self._rank)}
         last.pop(self._own.name, None)
         for name, head in sorted(last.items()):
-            kept = self._lock(db, name)  # an older one may have come to this keeper meanwhile
-            if kept is None or kept.order < head.body.order:
+            kept = self._lock(db, name)  # a newer one may have come to this keeper meanwhile
+            if kept is None or self._rank(kept) < self._rank(head):
                 here = self._table.update().where(self._table.c.service == name)
                 db.execute(here.values(head=head.encode()))
         insert_new(db, self._table, service=self._own.name)

@@ -22,9 +22,9 @@ from shoal_kit.peers.exchange import Unavailable
 from shoal_protocol.certificates.checks import version_of
 from shoal_protocol.certificates.release_certificate import (
     ReleaseCertificate,
-    counted,
     in_order,
     spanned,
+    sums_of,
 )
 from shoal_protocol.jobs.totals import JobEnd, JobTotal, check_total, nodes_of
 from shoal_protocol.rounds.round_spec import RoundSpec
@@ -180,7 +180,7 @@ class Certifier:
                     job=request.digest,
                     rounds=rounds,
                     report=standing.report.digest,
-                    counted=counted(released, signed.body.node),
+                    sums=sums_of(released, signed.body.node),
                 )
             except ProtocolError as error:
                 log.error("a node's total is not true", job=request.digest, reason=str(error))

@@ -191,8 +191,8 @@ class Runner:
         Raises:
             StorageUnavailable
         """
-        if self._keepers.is_due() and (asking := self._work.begin("keepers", self._keepers.ask)):
-            await asyncio.wait([asking], timeout=PATIENCE_SECONDS)
+        if self._keepers.is_due():
+            self._work.begin("keepers", self._keepers.ask)
         try:
             await self._keepers.check()
         except LedgerBroken:
@@ -240,6 +240,7 @@ class Runner:
             log.info("the job has ended meanwhile", job=record.job)
         except NotReady as error:
             log.warning("the job waits", job=record.job, reason=str(error))
+            raise Unavailable(str(error)) from error
         except ModelNotUsable as error:  # it was when the job was taken, and may be again
             log.error("the job waits for its model", job=record.job, reason=str(error))
         except Exception as error:  # noqa: BLE001 -- logged; the job is tried again at the next step
@@ -340,6 +341,8 @@ class Runner:
         return True
 
     async def _ask_learner(self, job: RunningJob) -> bool:
+        if job.is_over:  # before the learner computes a posterior that cannot be signed yet
+            await self._keepers.check_begun()
         consortium = self._resources.book.current
         present = job.population & consortium.roster.enrolled_set
         clients = None if job.is_over else job.next_to_ask(present, consortium.roster)

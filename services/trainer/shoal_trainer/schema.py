@@ -17,7 +17,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from shoal_service.keeping import kept_table
+from shoal_service.keeping import kept_table, place_column
 from shoal_service.storage.charges import Charges
 from shoal_service.storage.database import Bytes, only_changes, only_grows
 from shoal_service.storage.journal import JournalTables
@@ -91,7 +91,7 @@ class CrowdTables:
         only_changes(self.instances)
 
 
-VERSION: Final = 20
+VERSION: Final = 21
 
 metadata = MetaData()
 
@@ -153,10 +153,13 @@ rounds = Table(
     Column("asked", Integer, nullable=False),  # how many clients
     Column("phase", String(16), nullable=False),
     Column("outcome", Bytes),  # the aggregator's signed result or abandonment
+    Column("decided_by", String(63)),  # who signed that
+    place_column(),
     Column("failure", Text),  # why it was lost, in JSON
     Column("cohort", Integer),  # how many clients a result is of
     UniqueConstraint("job", "number"),
     Index("rounds_by_phase", "job", "phase"),  # a row is large: counting must not read any
+    Index("rounds_newest", "decided_by", "place"),
 )
 
 # what a published round's result is the sum of
@@ -165,7 +168,9 @@ partial_sums = Table(
     metadata,
     Column("round", String(64), ForeignKey("rounds.id"), primary_key=True),
     Column("node", String(64), primary_key=True),
+    place_column(),
     Column("document", Bytes, nullable=False),
+    Index("partial_sums_newest", "node", "place"),
 )
 
 # the report of each finished job, and what each round may cost each client of its population;

@@ -6,7 +6,7 @@ A phase is compared and swapped: of two transactions from the same phase, the se
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any
 
 from pyroaring import BitMap
 from sqlalchemy import ColumnElement, Connection, Row, Table, func, select
@@ -20,16 +20,13 @@ from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.encoding import decode_clients, format_time
 from shoal_protocol.wire.errors import UnknownJob, WrongPhase
 from shoal_protocol.wire.phases import JOB, JobEvent, JobPhase, Phase, after
-from shoal_service.keeping import newest
+from shoal_service.keeping import sortable
 from shoal_service.storage.charges import Ledger
 from shoal_service.storage.database import insert_new
 from shoal_service.storage.journal import JournalWriter
 from shoal_studies.study_request import StudyRequest
 from shoal_trainer import schema
 from shoal_trainer.schema import charges
-
-_MOST_COMPARED: Final = 4  # statements, which may be megabytes each, to find the newest among them
-
 
 Charges = Sequence[tuple[BitMap, Cost]]
 """Clients, and what each of them was charged."""
@@ -157,10 +154,8 @@ def lose_round(writer: JournalWriter, round_id: str, end: End | None) -> None:
         LedgerBroken
     """
     failure = end.body.reason if isinstance(end, Signed) else end
-    values = {
-        "outcome": end.encode() if isinstance(end, Signed) else None,
-        "failure": None if failure is None else failure.model_dump_json(),
-    }
+    values = _outcome(end) if isinstance(end, Signed) else {}
+    values["failure"] = None if failure is None else failure.model_dump_json()
     unfinished = {Phase.ANNOUNCED, Phase.COLLECTING}
     before = _move_round(writer.db, round_id, unfinished, Phase.ABANDONED, **values)
     if before is Phase.ANNOUNCED:
@@ -207,13 +202,26 @@ def publish_round(
     round_id, columns = result.body.round, schema.rounds.c
     job = db.execute(select(columns.job).where(columns.id == round_id)).scalar_one()
     _check_running(db, job)
-    told = {"outcome": result.encode(), "cohort": result.body.cohort_size}
+    told = {**_outcome(result), "cohort": result.body.cohort_size}
     _move_round(db, round_id, {Phase.COLLECTING}, Phase.PUBLISHED, **told)
     rows = [
-        {"round": round_id, "node": each.body.node, "document": each.encode()}
+        {
+            "round": round_id,
+            "node": each.body.node,
+            "place": sortable(each.body),
+            "document": each.encode(),
+        }
         for each in partial_sums
     ]
     db.execute(schema.partial_sums.insert(), rows)
+
+
+def _outcome(signed: Signed[Result] | Signed[Abandonment]) -> dict[str, Any]:
+    return {
+        "outcome": signed.encode(),
+        "decided_by": signed.signer,
+        "place": sortable(signed.body),
+    }
 
 
 def _check_running(db: Connection, job: str) -> None:
@@ -254,15 +262,13 @@ def filed_rounds(db: Connection, job: str) -> FiledRows:
 
 
 def newest_of(db: Connection, service: str) -> bytes | None:
-    """Return the last statement that another service signed of the newest rounds on file."""
+    """Return the newest partial sum, result or abandonment on file in another one's journal."""
     columns, sums = schema.rounds.c, schema.partial_sums.c
-    of_node = select(sums.document).join(schema.rounds, columns.id == sums.round)
-    of_aggregator = select(columns.outcome).where(columns.outcome.is_not(None))
-    for query in (of_node.where(sums.node == service), of_aggregator):
-        rows = db.execute(query.order_by(columns.deadline.desc()).limit(_MOST_COMPARED))
-        if found := newest(rows.scalars(), service, PartialSum, Result, Abandonment):
-            return found
-    return None
+    of_node = select(sums.document).where(sums.node == service).order_by(sums.place.desc())
+    decided = select(columns.outcome).where(columns.decided_by == service)
+    of_aggregator = decided.order_by(columns.place.desc())
+    found = (db.execute(query.limit(1)).scalar() for query in (of_node, of_aggregator))
+    return next((each for each in found if each is not None), None)
 
 
 def find_spec(db: Connection, job: str, number: int) -> tuple[JobRecord, bytes | None]:
