@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from scipy.interpolate import CubicSpline
+from scipy.interpolate import RectBivariateSpline
 from scipy.special import betainc, gammainc, ndtr
 
 from shoal_protocol.queries.design import Floats
@@ -108,27 +108,12 @@ class TargetFamily(ABC):
         at, of = _spread(asked, 0.3, _TABLE[0]), _spread(predictors, 2.5, _TABLE[1])
         first, second = np.meshgrid(at, of, indexing="ij")
         means, _, _ = self.cut(second.ravel(), residuals_at(first.ravel()), dispersion)
-        values = means.reshape(first.shape)
-        slopes = CubicSpline(of, values, axis=1)(of, 1)
-        corners = [values[:, :-1], slopes[:, :-1], values[:, 1:], slopes[:, 1:]]  # of each cell
-        cells = np.moveaxis(CubicSpline(at, np.stack(corners, axis=2)).c, 0, 2).copy()
-        width = of[1] - of[0]
+        table = RectBivariateSpline(at, of, means.reshape(first.shape))
 
         def of_rows(asked: Floats) -> MeanOfRows:
-            asked = np.clip(asked, at[0], at[-1])
-            first = np.clip(np.searchsorted(at, asked) - 1, 0, len(at) - 2)
-            powers = np.vander(asked - at[first], 4)
-
             def evaluate(predictors: Floats) -> tuple[Floats, Floats]:
-                within = np.clip(predictors, of[0], of[-1])
-                second = np.minimum((within - of[0]) / width, len(of) - 1.5).astype(np.intp)
-                low, starts, high, stops = np.einsum("sk,skv->vs", powers, cells[first, second])
-                part, rise = (within - of[second]) / width, high - low
-                bend = width * starts - rise  # the cubic of values and slopes at both ends
-                change = 2.0 * rise - width * (starts + stops)
-                mixed, between = bend + part * change, part * (1.0 - part)
-                slope = (rise + (1.0 - 2.0 * part) * mixed + between * change) / width
-                mean = low + part * rise + between * mixed
+                within = np.clip(predictors, of[0], of[-1])  # beyond the ends it is a line
+                mean, slope = table.ev(asked, within), table.ev(asked, within, dy=1)
                 return mean + slope * (predictors - within), slope
 
             return evaluate
