@@ -8,7 +8,6 @@ that do not depend on x. So how many are at risk when, of which features, follow
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
@@ -26,12 +25,11 @@ from shoal_studies.catalogue.piecewise_exponential import (
     PiecewiseExponentialTask,
     names_of,
 )
-from shoal_studies.catalogue.regression import REACH, Verdict, first_query
-from shoal_studies.catalogue.study import require_due
-from shoal_studies.contract import RequestedRound
+from shoal_studies.catalogue.regression import REACH, Verdict
 from shoal_studies.regression import constants
 from shoal_studies.regression.engine import (
     Mixture,
+    ScoredJob,
     designs_of,
     drawn_designs,
     far_slopes,
@@ -48,7 +46,6 @@ from shoal_studies.regression.judging import (
     lost_squares,
     one_class,
 )
-from shoal_studies.regression.measured import JobSums
 from shoal_studies.regression.plausible_designs import DesignRows, ReleasedDesign, released_design
 from shoal_studies.regression.scores import (
     Expectation,
@@ -283,7 +280,7 @@ def _walk(count: int, level_sd: float, step_sd: float) -> Floats:
 _FEWEST: Final = 0.002  # share of records with an event, at least
 
 
-class _JobSums(JobSums[PiecewiseExponentialTask]):
+class HazardJob(ScoredJob[PiecewiseExponentialTask]):
     """Everything that follows from the sums released so far, one or more."""
 
     @property
@@ -380,6 +377,10 @@ class _JobSums(JobSums[PiecewiseExponentialTask]):
         return mixture_without_dispersion(
             drawn, ScoreLikelihood(self.scores, self.records[0]), self.prior, self.prior_mean
         )
+
+    @property
+    def moments_query(self) -> WeightedRowMatrix:
+        return rules.moments_query(self.task, self.features, self.level)
 
     def score_query(self) -> HazardScoreSum:
         """Return the query for scores where the sums so far lead to.
@@ -497,30 +498,3 @@ class _JobSums(JobSums[PiecewiseExponentialTask]):
         reasons = few_complete(seen.complete) or beyond_bounds(self.task.features, self.all_columns)
         names = [each.name for each in self.task.features]
         return judged_slopes(self.task.features, names, reasons, seen)
-
-
-@dataclass(frozen=True)
-class PiecewiseExponential:
-    """The learner of one `PiecewiseExponentialTask`."""
-
-    task: PiecewiseExponentialTask
-
-    def next(
-        self, population: int, sums: Sequence[ReleasedSum]
-    ) -> RequestedRound | PiecewiseExponentialPosterior:
-        """Return the next round, or the posterior when `sums` suffice.
-
-        Raises:
-            ValueError: `population` is not positive, or `sums` do not answer this task's rounds.
-        """
-        require_due(self.task, population, sums)
-        shares = constants.SHARES
-        if not sums:
-            return RequestedRound(query=first_query(self.task), share=shares[0])
-        job = _JobSums(self.task, sums)
-        if len(sums) == 1:
-            query = rules.moments_query(self.task, job.features, job.level)
-            return RequestedRound(query=query, share=shares[1])
-        if len(sums) < len(shares):
-            return RequestedRound(query=job.score_query(), share=shares[len(sums)])
-        return job.posterior()

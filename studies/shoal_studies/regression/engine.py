@@ -10,10 +10,11 @@ What the sums tell is read under many plausible designs, of which the posterior 
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final, Self, TypeVar
+from typing import Final, Generic, Self, TypeVar
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from shoal_protocol.queries import (
     ClassScoreSum,
     Column,
     ColumnMoments,
+    Query,
     ScoreSum,
     WeightedRowMatrix,
 )
@@ -32,7 +34,9 @@ from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_studies.catalogue import regression as rules
 from shoal_studies.catalogue.measurements import query_of
 from shoal_studies.catalogue.regression import MeasuredRegressionPosterior, RegressionTask
+from shoal_studies.catalogue.study import require_due
 from shoal_studies.contract import RequestedRound
+from shoal_studies.posteriors.base import BasePosterior
 from shoal_studies.quasi_likelihood import averaged, weights_of
 from shoal_studies.regression import constants
 from shoal_studies.regression.families import FAMILIES, NEAR, TargetFamily
@@ -42,8 +46,10 @@ from shoal_studies.regression.judging import (
     lost_squares,
 )
 from shoal_studies.regression.measured import (
+    JobSums,
     Likelihood,
-    RegressionSums,
+    Measured,
+    TaskT,
     inverted,
     pooled_estimate,
 )
@@ -73,43 +79,68 @@ _SURELY_WITHIN: Final = 6.0  # standard deviations of a dispersion
 _ROUGHLY, NEARLY = 0.3, 0.1  # errors of a design while fits are rough
 _SURELY: Final = 2.0  # standard deviations of noise
 NARROW: Final = 2  # rounds before that of scores which is not widened
+_LEAST_WEIGHT: Final = 0.01  # mean weight over the largest
 _FEW: Final = 4  # designs by which errors of designs, and priors, are told apart
 
 
+class ScoredJob(JobSums[TaskT], ABC):
+    """What follows from the sums of a regression so far: the next round, or the posterior."""
+
+    @property
+    def query(self) -> Query:
+        """The next round's query."""
+        match len(self.sums):
+            case 0:
+                return rules.first_query(self.task)
+            case 1:
+                return self.moments_query
+        return self.score_query()
+
+    @property
+    @abstractmethod
+    def moments_query(self) -> Query:
+        """The second round's query."""
+
+    @abstractmethod
+    def score_query(self) -> Query:
+        """Return the query for scores where the sums so far lead to."""
+
+    @abstractmethod
+    def posterior(self) -> BasePosterior:
+        """Return the posterior: a mixture over plausible designs, with the records' own scatter."""
+
+
 @dataclass(frozen=True)
-class ScoredRegression:
-    """The learner of a `RegressionTask` whose purpose is intervals."""
+class ScoredRegression(Generic[TaskT]):
+    """The learner of a regression in five rounds; `job` says what follows from its sums."""
 
-    task: RegressionTask
+    task: TaskT
+    job: Callable[[TaskT, Sequence[ReleasedSum]], ScoredJob[TaskT]]
 
-    def next(
-        self, population: int, sums: Sequence[ReleasedSum]
-    ) -> RequestedRound | MeasuredRegressionPosterior:
-        """Return the round after these, or the posterior."""
-        shares = constants.SHARES
-        if not sums:
-            return RequestedRound(query=rules.first_query(self.task), share=shares[0])
-        job = _JobSums(self.task, sums)
-        if len(sums) == 1:
-            return RequestedRound(query=job.moments_query, share=shares[1])
-        if len(sums) < len(shares):
-            return RequestedRound(query=job.score_query(), share=shares[len(sums)])
-        return job.posterior()
+    def next(self, population: int, sums: Sequence[ReleasedSum]) -> RequestedRound | BasePosterior:
+        """Return the next round, or the posterior when `sums` suffice.
+
+        Raises:
+            ValueError: `population` is not positive, or `sums` do not answer this task's rounds.
+        """
+        require_due(self.task, population, sums)
+        job = self.job(self.task, sums)
+        if len(sums) == self.task.rounds:
+            return job.posterior()
+        return RequestedRound(query=job.query, share=constants.SHARES[len(sums)])
 
 
 @dataclass(frozen=True)
 class Mixture:
     """Fits under plausible designs, shape (k,), with weights that sum to 1.
 
-    `error_odds` and `prior_odds` are posterior probabilities of `constants.DESIGN_ERRORS` and of
-    `constants.PRIOR_PARTS`.
+    `error_odds` are posterior probabilities of `constants.DESIGN_ERRORS`.
     """
 
     designs: Sequence[DesignRows]
     fits: Sequence[Fit]
     weights: Floats
     error_odds: Floats
-    prior_odds: Floats
     dispersion: float = 1.0
     dispersion_sd: float = 0.0
 
@@ -142,13 +173,11 @@ class Mixture:
             fits = [fit(likelihoods[place], *both[pair]) for place, pair in enumerate(picked)]
             logs = np.array([each.log_evidence for each in fits])
             weights = _tempered(logs - evidence[picked])
-        table = odds.reshape(len(errors), len(parts))
         return cls(
             designs=[each.design for each in likelihoods],
             fits=fits,
             weights=weights,
-            error_odds=table.sum(axis=1),
-            prior_odds=table.sum(axis=0),
+            error_odds=odds.reshape(len(errors), len(parts)).sum(axis=1),
         )
 
     @property
@@ -322,12 +351,32 @@ class RecordsScatter:
     cut: float
 
 
-class _JobSums(RegressionSums):
+class TargetJob(ScoredJob[RegressionTask]):
     """Everything that follows from the sums released so far, one or more.
 
     Targets are in units of their family: numbers in standard deviations from their mean, classes 0
     and 1, others as they are.
     """
+
+    @property
+    def columns(self) -> Measured:
+        """The predictors and the target."""
+        return self.all_columns if self.task.weights is None else self.all_columns.first(-1)
+
+    @property
+    def features(self) -> tuple[Column, ...]:
+        """The predictors in spreads."""
+        return self.columns.features(self.task.predictors)
+
+    @property
+    def weighing(self) -> tuple[float, float]:
+        """The mean weight, over the largest, and the mean weight that a unit of weight has."""
+        if self.task.weights is None:
+            return 1.0, 1.0
+        largest = self.task.weights.upper
+        centre, spread = float(self.all_columns.centres[-1]), float(self.all_columns.spreads[-1])
+        mean = max(centre / largest, _LEAST_WEIGHT)
+        return mean, min(max((centre**2 + spread**2) / largest**2 / mean, mean), 1.0)
 
     @property
     def family(self) -> TargetFamily:

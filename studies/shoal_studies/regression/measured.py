@@ -35,7 +35,6 @@ _FARTHEST: Final = 0.98  # of a mean from the middle: some values are elsewhere
 _HANDFUL: Final = 5.0  # records that are elsewhere than at a bound
 _HARDLY: Final = 2.0  # standard deviations of noise in their number
 _RARE: Final = 0.0103  # of records: what `_FARTHEST` lets be elsewhere, and a little
-_LEAST_WEIGHT: Final = 0.01  # mean weight over the largest
 _LEAST_OF_CORRELATION: Final = 1e-14  # eigenvalue: smaller ones are rounding
 _SPREADS: Final = np.geomspace(SMALLEST_SPREAD, 1.0, 80)
 
@@ -301,27 +300,3 @@ class JobSums(Generic[TaskT]):
     def all_columns(self) -> Measured:
         """All columns as the first round measured them; later rounds do not change this."""
         return measured(self.sums[0], self.task.columns, records_of(self.sums[:1])[0])
-
-
-class RegressionSums(JobSums[RegressionTask]):
-    """The same of a regression, whose records may have weights."""
-
-    @property
-    def columns(self) -> Measured:
-        """The predictors and the target."""
-        return self.all_columns if self.task.weights is None else self.all_columns.first(-1)
-
-    @property
-    def features(self) -> tuple[Column, ...]:
-        """The predictors in spreads."""
-        return self.columns.features(self.task.predictors)
-
-    @property
-    def weighing(self) -> tuple[float, float]:
-        """The mean weight, over the largest, and the mean weight that a unit of weight has."""
-        if self.task.weights is None:
-            return 1.0, 1.0
-        largest = self.task.weights.upper
-        centre, spread = float(self.all_columns.centres[-1]), float(self.all_columns.spreads[-1])
-        mean = max(centre / largest, _LEAST_WEIGHT)
-        return mean, min(max((centre**2 + spread**2) / largest**2 / mean, mean), 1.0)

@@ -5,7 +5,6 @@ which level that is.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -24,12 +23,11 @@ from shoal_studies.catalogue.multinomial_regression import (
     coefficient_names,
 )
 from shoal_studies.catalogue.regression import Verdict
-from shoal_studies.catalogue.study import require_due
-from shoal_studies.contract import RequestedRound
 from shoal_studies.regression import constants
 from shoal_studies.regression.engine import (
     NARROW,
     Mixture,
+    ScoredJob,
     cheap_reach,
     designs_of,
     drawn_designs,
@@ -51,7 +49,7 @@ from shoal_studies.regression.judging import (
     nearly_apart,
     one_class,
 )
-from shoal_studies.regression.measured import JobSums, Measured
+from shoal_studies.regression.measured import Measured
 from shoal_studies.regression.plausible_designs import DesignRows, ReleasedDesign, released_design
 from shoal_studies.regression.scores import (
     Expectation,
@@ -124,33 +122,7 @@ def combinations_without(direction: Floats) -> Floats:
     return np.asarray(turn[:, 1:].T)
 
 
-@dataclass(frozen=True)
-class MultinomialRegression:
-    """The learner of one `MultinomialRegressionTask`."""
-
-    task: MultinomialRegressionTask
-
-    def next(
-        self, population: int, sums: Sequence[ReleasedSum]
-    ) -> RequestedRound | MultinomialRegressionPosterior:
-        """Return the next round, or the posterior when `sums` suffice.
-
-        Raises:
-            ValueError: `population` is not positive, or `sums` do not answer this task's rounds.
-        """
-        require_due(self.task, population, sums)
-        shares = constants.SHARES
-        if not sums:
-            return RequestedRound(query=rules.first_query(self.task), share=shares[0])
-        job = _JobSums(self.task, sums)
-        if len(sums) == 1:
-            return RequestedRound(query=self.task.moments_query(job.features), share=shares[1])
-        if len(sums) < self.task.rounds:
-            return RequestedRound(query=job.score_query(), share=shares[len(sums)])
-        return job.posterior()
-
-
-class _JobSums(JobSums[MultinomialRegressionTask]):
+class ClassJob(ScoredJob[MultinomialRegressionTask]):
     """Everything that follows from the sums released so far, one or more."""
 
     @property
@@ -173,6 +145,10 @@ class _JobSums(JobSums[MultinomialRegressionTask]):
         """Shares of the classes, shape (K,), none of them 0."""
         shares = np.maximum(self.all_columns.centres[self.width - 1 :], constants.SMALLEST_LEVEL)
         return np.asarray(shares / shares.sum())
+
+    @property
+    def moments_query(self) -> SecondMomentMatrix:
+        return self.task.moments_query(self.features)
 
     def score_query(self) -> ClassScoreSum:
         """Return the query for scores where the sums so far lead to."""

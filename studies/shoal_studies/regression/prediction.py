@@ -28,6 +28,7 @@ from shoal_studies.catalogue.regression import (
     RegressionTask,
     Verdict,
 )
+from shoal_studies.catalogue.study import require_due
 from shoal_studies.contract import RequestedRound
 from shoal_studies.quasi_likelihood import (
     NoisyMoments,
@@ -74,7 +75,12 @@ class PredictionModel:
     def next(
         self, population: int, sums: Sequence[ReleasedSum]
     ) -> RequestedRound | MeasuredRegressionPosterior:
-        """Return the round after these, or the posterior."""
+        """Return the next round, or the posterior when `sums` suffice.
+
+        Raises:
+            ValueError: `population` is not positive, or `sums` do not answer this task's rounds.
+        """
+        require_due(self.task, population, sums)
         share = SHARES[len(sums)] if len(sums) < len(SHARES) else 0.0
         if not sums:
             return RequestedRound(query=rules.centre_query(self.task), share=share)
