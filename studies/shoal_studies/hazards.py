@@ -31,10 +31,7 @@ from shoal_studies.regression.engine import (
     Mixture,
     ScoredJob,
     designs_of,
-    drawn_designs,
     far_slopes,
-    mixture_without_dispersion,
-    noise_ratio,
     tidy,
     triangle,
 )
@@ -50,7 +47,6 @@ from shoal_studies.regression.plausible_designs import DesignRows, ReleasedDesig
 from shoal_studies.regression.scores import (
     Expectation,
     NormalPrior,
-    ScoreLikelihood,
     Scores,
     sampling_covariance,
     scatter_seen,
@@ -371,13 +367,6 @@ class HazardJob(ScoredJob[PiecewiseExponentialTask]):
             self.task.features, self.sums[0], self.sums[1], records=self.records[0]
         )
 
-    def mixture(self, count: int) -> Mixture:
-        """Return fits under so many plausible designs."""
-        drawn = drawn_designs(self.released, count, len(self.sums))
-        return mixture_without_dispersion(
-            drawn, ScoreLikelihood(self.scores, self.records[0]), self.prior, self.prior_mean
-        )
-
     @property
     def moments_query(self) -> WeightedRowMatrix:
         return rules.moments_query(self.task, self.features, self.level)
@@ -397,9 +386,7 @@ class HazardJob(ScoredJob[PiecewiseExponentialTask]):
             basis=tidy(mixture.basis[1:, 1:]),
             hazard_cut=1.0,
         )
-        part = constants.SHARES[len(self.sums) - 1] / constants.SHARES[len(self.sums)]
-        sensitivity = query.design(self.sums[-1].mechanism).sensitivity / query.grid**2
-        sd = noise_ratio(self.sums[-1], part=part) * sensitivity * query.radius * REACH
+        sd = self.noise(query) * query.radius * REACH
         last = replace(
             self.scores[0],
             basis=np.eye(1 + len(slopes)),

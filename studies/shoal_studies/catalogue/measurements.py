@@ -97,6 +97,16 @@ def noisy_count(released: ReleasedSum) -> tuple[float, float]:
     return seen, sd
 
 
+def noise_ratio(released: ReleasedSum, *, part: float) -> float:
+    """Return the noise of a round over its sensitivity, if an earlier one cost `part` of it.
+
+    That is of coordinates of relative scale 1.
+    """
+    design = released.query.design(released.mechanism)
+    ratio = float(released.noise_sd[0]) / (design.sensitivity * design.blocks[0].relative_scale)
+    return ratio * (math.sqrt(part) if released.mechanism == "discrete_gaussian" else part)
+
+
 def record_law(released: ReleasedSum) -> tuple[float, float]:
     """Return mean and standard deviation of how many records went in, given their noisy count.
 

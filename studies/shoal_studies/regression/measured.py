@@ -11,8 +11,7 @@ grid. One best value would claim more than a few levels tell.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Final, Generic, Self, TypeVar
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +23,6 @@ from shoal_protocol.queries.sums import in_units
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_studies.catalogue.measurements import noisy_count, query_of
 from shoal_studies.catalogue.regression import REACH, SMALLEST_SPREAD, PooledFactor, RegressionTask
-from shoal_studies.catalogue.study import Study
 from shoal_studies.quasi_likelihood import averaged, weights_of
 
 _BETWEEN: Final = 0.15  # what a variance lacks of the widest that there is, if all are at bounds
@@ -279,24 +277,3 @@ def _effects(found: Measured, columns: NDArray[np.intp], size: int) -> Floats:
     for place, column in enumerate(columns.tolist()):
         effects[column + 1, [place, -1]] = found.spreads[column], -found.spreads[column]
     return effects
-
-
-TaskT = TypeVar("TaskT", bound=Study)
-
-
-@dataclass(frozen=True)
-class JobSums(Generic[TaskT]):
-    """Everything that follows from the sums released so far, one or more."""
-
-    task: TaskT
-    sums: Sequence[ReleasedSum]
-
-    @cached_property
-    def records(self) -> tuple[float, float]:
-        """How many records there are, and the standard deviation of that."""
-        return records_of(self.sums)
-
-    @cached_property
-    def all_columns(self) -> Measured:
-        """All columns as the first round measured them; later rounds do not change this."""
-        return measured(self.sums[0], self.task.columns, records_of(self.sums[:1])[0])

@@ -28,12 +28,8 @@ from shoal_studies.regression.engine import (
     NARROW,
     Mixture,
     ScoredJob,
-    cheap_reach,
     designs_of,
-    drawn_designs,
     far_slopes,
-    farthest_row,
-    mixture_without_dispersion,
     pull,
     telling,
     tidy,
@@ -54,7 +50,6 @@ from shoal_studies.regression.plausible_designs import DesignRows, ReleasedDesig
 from shoal_studies.regression.scores import (
     Expectation,
     NormalPrior,
-    ScoreLikelihood,
     Scores,
     sampling_covariance,
     scatter_seen,
@@ -163,15 +158,12 @@ class ClassJob(ScoredJob[MultinomialRegressionTask]):
         design = mixture.designs[0]
         found = self.scores[0].probabilities(design, point)
         variance = float(np.mean(design.weights @ (found * (1.0 - found))))
-        reach = cheap_reach(self.sums, query, self.records[0]) * math.sqrt(variance / 2.0)
+        reach = self.cheap_reach(query, self.records[0]) * math.sqrt(variance / 2.0)
         least = math.sqrt(self.task.squared_radius)
-        radius = max(least, min(reach, self.farthest)) if len(self.sums) > NARROW else least
+        radius = (
+            max(least, min(reach, self.released.farthest)) if len(self.sums) > NARROW else least
+        )
         return query.model_copy(update={"radius": radius / rules.REACH})
-
-    @cached_property
-    def farthest(self) -> float:
-        """The norm of the longest row that bounds allow."""
-        return farthest_row(self.task.features, self.features)
 
     @cached_property
     def scores(self) -> tuple[ClassScores, ...]:
@@ -255,13 +247,6 @@ class ClassJob(ScoredJob[MultinomialRegressionTask]):
             aside=self.task.class_part**2,
         )
 
-    def mixture(self, count: int) -> Mixture:
-        """Return fits under so many plausible designs."""
-        drawn = drawn_designs(self.released, count, len(self.sums))
-        return mixture_without_dispersion(
-            drawn, ScoreLikelihood(self.scores, self.records[0]), self.prior, self.prior_mean
-        )
-
     def posterior(self) -> MultinomialRegressionPosterior:
         """Return the posterior: a mixture over plausible designs, with the records' own scatter."""
         mixture = self.mixture(designs_of(len(self.prior_mean)))
@@ -276,7 +261,7 @@ class ClassJob(ScoredJob[MultinomialRegressionTask]):
         widest = self.prior(mixture.feature_covariance, 1.0)
         sampling = sampling_covariance(jacobian, meat, widest)
         narrow, records = self._scores(self.sums[NARROW]), self.records[0]
-        pulled = pull(narrow, last, mixture, records, farthest=self.farthest, cut=0.0)
+        pulled = pull(narrow, last, mixture, records, farthest=self.released.farthest, cut=0.0)
         lost, may_be_lost = lost_squares(
             self.task.features, self.columns, self.released, mixture.designs, last
         )

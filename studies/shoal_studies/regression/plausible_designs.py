@@ -171,6 +171,15 @@ class ReleasedDesign:
         return len(self.bounds)
 
     @property
+    def farthest(self) -> float:
+        """The norm of the longest row within `bounds`, in spreads, of uncorrelated columns."""
+        ends = [
+            max(each.upper - column.centre, column.centre - each.lower) / column.scale
+            for each, column in zip(self.bounds, self.columns, strict=True)
+        ]
+        return float(np.sqrt(1.0 + np.sum((REACH * np.minimum(ends, 1.0)) ** 2)))
+
+    @property
     def means(self) -> Floats:
         return self.moments[: self.size]
 
