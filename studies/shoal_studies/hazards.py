@@ -434,7 +434,6 @@ class HazardJob(ScoredJob[PiecewiseExponentialTask]):
         units = np.append(1.0 / spreads, np.ones(count))
         shown = kept[features_first]
         covariance = covariance[np.ix_(features_first, features_first)] * np.outer(units, units)
-        prior_sd = np.sqrt(np.diagonal(np.linalg.inv(widest.precision)))[features_first]
         return PiecewiseExponentialPosterior(
             names=names_of([each.name for each in self.task.features], self.task.times),
             target=self.task.event,
@@ -446,7 +445,7 @@ class HazardJob(ScoredJob[PiecewiseExponentialTask]):
             components=(mixture.means[:, shown] * units).tolist(),
             shares=tuple(mixture.weights.tolist()),
             prior_mean=tuple((self.prior_mean[shown] * units).tolist()),
-            prior_sd=tuple((prior_sd * units).tolist()),
+            prior_sd=tuple((widest.sd[features_first] * units).tolist()),
             scatter=scattered,
             scatter_sd=scattered_sd,
             spreads=tuple(spreads.tolist()),

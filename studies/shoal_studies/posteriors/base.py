@@ -129,6 +129,18 @@ def expected_probabilities(mean: Floats, sd: Floats) -> tuple[Floats, Floats]:
     return expected, np.sqrt(np.maximum((values - expected[:, None]) ** 2 @ weights, 0.0))
 
 
+def semidefinite(matrix: Floats, least: float = 0.0) -> Floats:
+    """Return a symmetric matrix with its eigenvalues raised to `least` where they are below."""
+    values, vectors = np.linalg.eigh(matrix)
+    return np.asarray((vectors * np.maximum(values, least)) @ vectors.T)
+
+
+def square_root(covariance: Floats) -> Floats:
+    """Return R with R R' the covariance, shape (..., k, k), which may be singular."""
+    values, vectors = np.linalg.eigh(covariance)
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :])
+
+
 def normal_density(values: Floats) -> Floats:
     """Return the standard normal density at values of any shape."""
     return np.asarray(np.exp(-0.5 * values**2) / math.sqrt(2.0 * math.pi))
@@ -456,12 +468,8 @@ class NormalCoefficients(BasePosterior):
         return normal_quantiles(self.mean, self.sd, high)
 
     def sample(self, count: int, generator: np.random.Generator) -> Floats:
-        """Return `count` draws of the coefficients, shape (count, k): no privacy depends on them.
-
-        The square root of the covariance is its symmetric one, so a singular matrix is fine.
-        """
-        values, vectors = np.linalg.eigh(self.covariance_matrix)
-        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        """Return draws of the coefficients, shape (count, k): no privacy depends on them."""
+        root = square_root(self.covariance_matrix)
         return np.asarray(self.mean + generator.standard_normal((count, len(root))) @ root.T)
 
     @property

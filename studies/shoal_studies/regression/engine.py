@@ -46,7 +46,6 @@ from shoal_studies.regression.judging import (
     lost_squares,
 )
 from shoal_studies.regression.measured import (
-    Likelihood,
     Measured,
     inverted,
     measured,
@@ -750,17 +749,14 @@ class TargetJob(ScoredJob[RegressionTask]):
             cut=cuts[0] / max(cuts[1], 1e-9),
         )
         covariance = noise + scatter.covariance + far + np.outer(pulled, pulled)
-        means, factor = mixture.means, None
-        prior_sd = np.sqrt(np.diagonal(np.linalg.inv(widest.precision)))
+        means, factor, prior_sd = mixture.means, None, widest.sd
         if self.task.pooled is not None:
             pooled = pooled_estimate(
                 self.task,
                 self.columns,
-                Likelihood.of(mean, covariance, self.prior_mean, widest.precision),
-                prior_mean=self.prior_mean,
-                prior_sd=prior_sd,
+                (mean, covariance),
+                widest,
                 shared_sds=[part * self.task.prior_sd for part in constants.PRIOR_PARTS],
-                unit=1.0,
                 data_unit=self.unit if self.is_number else 1.0,
             )
             mean, covariance, factor = pooled.mean, pooled.covariance, pooled.factor

@@ -23,7 +23,9 @@ from shoal_protocol.queries.sums import in_units
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_studies.catalogue.measurements import noisy_count, query_of
 from shoal_studies.catalogue.regression import REACH, SMALLEST_SPREAD, PooledFactor, RegressionTask
+from shoal_studies.posteriors.base import semidefinite
 from shoal_studies.quasi_likelihood import averaged, weights_of
+from shoal_studies.regression.scores import NormalPrior
 
 _BETWEEN: Final = 0.15  # what a variance lacks of the widest that there is, if all are at bounds
 _OF_SQUARES: Final = 0.05  # what values between two classes take from a target's mean square
@@ -167,32 +169,6 @@ def inverted(covariance: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class Likelihood:
-    """What data tell of coefficients b: exp(-b' `information` b / 2 + `weighted`' b).
-
-    Shapes (p, p) and (p,).
-    """
-
-    information: Floats
-    weighted: Floats
-
-    @classmethod
-    def of(cls, mean: Floats, covariance: Floats, prior_mean: Floats, precision: Floats) -> Self:
-        """Return that of a posterior under a normal prior, shapes (p,) and (p, p)."""
-        whole = inverted(covariance)
-        values, vectors = np.linalg.eigh(whole - precision)
-        information = (vectors * np.maximum(values, 0.0)) @ vectors.T
-        return cls(information, whole @ mean - precision @ prior_mean)
-
-    def scattered(self, covariance: Floats) -> "Likelihood":
-        """Return that of coefficients of which the former were a sample's, with this error."""
-        shrunk = self.information @ np.linalg.inv(self.information + np.linalg.inv(covariance))
-        return Likelihood(
-            self.information - shrunk @ self.information, self.weighted - shrunk @ self.weighted
-        )
-
-
-@dataclass(frozen=True)
 class PooledEstimate:
     """Coefficients with the covariance of their error, shapes (p,) and (p, p), and the factor.
 
@@ -208,22 +184,24 @@ class PooledEstimate:
 def pooled_estimate(
     task: RegressionTask,
     found: Measured,
-    likelihood: Likelihood,
+    posterior: tuple[Floats, Floats],
+    prior: NormalPrior,
     *,
-    prior_mean: Floats,
-    prior_sd: Floats,
     shared_sds: Sequence[float],
-    unit: float,
     data_unit: float,
 ) -> PooledEstimate:
     """Return coefficients in spreads whose pooled ones have one prior.
 
-    Others have a prior standard deviation that they share, one of `shared_sds`, or for the
-    covariance `prior_sd` for each, shape (p,), the constant first. An effect of 1 is `unit` in the
-    likelihood, and `data_unit` in the data.
+    `posterior` are mean and covariance, shapes (p,) and (p, p), under a wide `prior`, which is
+    taken off again. Coefficients that are not pooled have a prior standard deviation that they
+    share, one of `shared_sds`, or for the covariance that of `prior`. An effect of 1 is `data_unit`
+    in the data.
     """
     columns = np.array(task.pooled_columns)
-    effects = unit * _effects(found, columns, len(prior_sd))
+    whole, prior_sd = inverted(posterior[1]), prior.sd
+    information = semidefinite(whole - prior.precision)
+    weighted = whole @ posterior[0] - prior.precision @ prior.mean
+    effects = _effects(found, columns, len(prior_sd))
     pooled = np.isin(np.arange(len(prior_sd)), columns + 1)
     slopes = ~pooled & (np.arange(len(prior_sd)) > 0)
     shared = [np.where(slopes, np.minimum(sd, prior_sd), prior_sd) for sd in shared_sds]
@@ -234,14 +212,14 @@ def pooled_estimate(
     hyperprior = -0.5 * _EFFECT_SPREADS**2 + np.log(_EFFECT_SPREADS)  # of a logarithmic grid
     for row, sds in enumerate(candidates):
         for place, spread in enumerate(_EFFECT_SPREADS.tolist()):
-            prior = np.diag(sds**2) + spread**2 * effects @ effects.T
-            precision = np.linalg.inv(prior)
-            whole = precision + likelihood.information
+            wide = np.diag(sds**2) + spread**2 * effects @ effects.T
+            precision = np.linalg.inv(wide)
+            whole = precision + information
             covariance = np.linalg.inv(whole)
-            mean = covariance @ (likelihood.weighted + precision @ prior_mean)
+            mean = covariance @ (weighted + precision @ prior.mean)
             logs[row, place] = 0.5 * (
-                float(mean @ whole @ mean - prior_mean @ precision @ prior_mean)
-                - np.linalg.slogdet(prior)[1]
+                float(mean @ whole @ mean - prior.mean @ precision @ prior.mean)
+                - np.linalg.slogdet(wide)[1]
                 - np.linalg.slogdet(whole)[1]
             )
             means[row, place], covariances[row, place] = mean, covariance

@@ -269,7 +269,6 @@ class ClassJob(ScoredJob[MultinomialRegressionTask]):
         far = far_slopes(sampling, parts, records)
         covariance = noise + sampling + far + np.outer(pulled, pulled)
         transform = np.kron(np.eye(len(self.shares) - 1), self.columns.to_data_units())
-        prior_variances = np.diagonal(np.linalg.inv(widest.precision))
         levels = tuple(each.name for each in self.task.levels)
         features = tuple(each.name for each in self.task.features)
         return MultinomialRegressionPosterior(
@@ -282,7 +281,7 @@ class ClassJob(ScoredJob[MultinomialRegressionTask]):
             components=(mixture.means @ transform.T).tolist(),
             shares=tuple(mixture.weights.tolist()),
             prior_mean=tuple((transform @ self.prior_mean).tolist()),
-            prior_sd=tuple(np.sqrt(transform**2 @ prior_variances).tolist()),
+            prior_sd=tuple(np.sqrt(transform**2 @ widest.sd**2).tolist()),
             scatter=scattered,
             scatter_sd=scattered_sd,
             spreads=tuple(self.columns.spreads[:-1].tolist()),

@@ -144,6 +144,11 @@ class NormalPrior:
     mean: Floats
     precision: Floats
 
+    @property
+    def sd(self) -> Floats:
+        """Standard deviations, shape (p,)."""
+        return np.sqrt(np.diagonal(np.linalg.inv(self.precision)))
+
     def of(self, places: NDArray[np.intp]) -> "NormalPrior":
         """Return the prior of the coefficients at these places, the others being at their means."""
         return NormalPrior(self.mean[places], self.precision[np.ix_(places, places)])
