@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bench.command import options
 from shoal.planning import Prospect, Study, assume, crowd_task, draw_and_discard, mean_of
-from shoal_studies.crowds.simulation import Contributors, simulate, turning
+from shoal_studies.crowds.simulation import Contributors, simulate
 
 Floats = NDArray[np.float64]
 
