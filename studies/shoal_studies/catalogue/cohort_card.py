@@ -41,7 +41,6 @@ from shoal_studies.posteriors.forms import (
     KnownQuantile,
     Number,
     NumbersPosterior,
-    Part,
     Tails,
     reach_of,
     tails_of,
@@ -54,7 +53,7 @@ _NEARLY_ALL: Final = 0.9
 _SURELY: Final = 2.0  # standard deviations of noise
 
 
-class NumberCard(Part):
+class NumberCard(Model):
     """What is known of a number. `bars` are counts between `edges`; None is not shown.
 
     `average` and `variance` are none where too few records have a value, and `variance` also where
@@ -87,7 +86,7 @@ class NumberCard(Part):
         return ends
 
 
-class CategoryCard(Part):
+class CategoryCard(Model):
     """What is known of a category: counts of its levels, then of all other values."""
 
     kind: Literal["category"] = "category"
@@ -109,7 +108,7 @@ class CategoryCard(Part):
         return own_label("missing", "value missing", self.names)
 
 
-class CrossCard(Part):
+class CrossCard(Model):
     """Counts of all combinations of the `labels` of some variables, the last one's fastest."""
 
     variables: Annotated[tuple[str, ...], Field(min_length=2, max_length=3)]

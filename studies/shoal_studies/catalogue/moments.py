@@ -21,6 +21,7 @@ from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.moments import NORM_RATIO
 from shoal_protocol.queries.sums import largest_norms
 from shoal_protocol.rounds.outcomes import ReleasedSum
+from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Finite, PositiveSize
 from shoal_studies.catalogue.measurements import query_of
 from shoal_studies.catalogue.regression import (
@@ -35,7 +36,6 @@ from shoal_studies.catalogue.regression import (
 from shoal_studies.catalogue.study import FixedStudy, require_due, round_terms
 from shoal_studies.contract import Learner, RequestedRound
 from shoal_studies.posteriors.base import LEVEL, BasePosterior
-from shoal_studies.posteriors.forms import Part
 from shoal_studies.posteriors.summaries import Summary
 from shoal_studies.regression.linear import noise_sd, sure_norms
 from shoal_studies.regression.measured import Measured, measured, records_of
@@ -54,7 +54,7 @@ _NEAREST: Final = 0.999  # to 1, of a correlation whose sampling is looked at
 _FARTHEST: Final = 6.0  # standard deviations outside of what a correlation can be
 
 
-class MeasuredColumn(Part):
+class MeasuredColumn(Model):
     """A column with its public bounds, and the centre and spread by which a round measured it.
 
     A spread may well be as small as `spread` over `looseness`. `is_binary`: all values seem to be

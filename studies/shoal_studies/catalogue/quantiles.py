@@ -14,6 +14,7 @@ from shoal_protocol.queries import Axis, EdgeCut, Table, Tables
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName
 from shoal_protocol.queries.sums import tables_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
+from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Finite
 from shoal_studies.catalogue.measurements import noisy_count, query_of
 from shoal_studies.catalogue.study import require_due, round_terms
@@ -32,7 +33,6 @@ from shoal_studies.posteriors.forms import (
     KnownQuantile,
     Number,
     NumbersPosterior,
-    Part,
     reach_of,
     tails_of,
 )
@@ -91,7 +91,7 @@ def next_edges(law: Below, shares: Sequence[float], bins: int) -> tuple[float, .
     return tuple(found.tolist())
 
 
-class VariableQuantiles(Part):
+class VariableQuantiles(Model):
     """What is known of a variable's quantiles, within `bounds`, of `present` records."""
 
     name: str

@@ -43,7 +43,6 @@ from shoal_studies.posteriors.base import (
     semidefinite,
     square_root,
 )
-from shoal_studies.posteriors.forms import Part
 from shoal_studies.posteriors.summaries import Summary
 
 _AT_AN_EDGE: Final = (0.0205, 0.05)  # half ranges: as near as is told; where noise hides a spread
@@ -130,7 +129,7 @@ class Effects:
         return normal_intervals(self.mean, self.sd, level)
 
 
-class PooledFactor(Part):
+class PooledFactor(Model):
     """Effects of the levels of `variable` are normal with an unknown standard deviation.
 
     That is one of `spreads`, in the predictor's units, with the probabilities `shares`. `columns`

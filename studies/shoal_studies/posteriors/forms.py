@@ -102,18 +102,14 @@ REACHES: Final = np.linspace(-6.0, 6.0, 49)
 Tails = Literal["normal", "laplace"]
 
 
-class Part(Model):
-    """A part of a posterior."""
-
-
-class Known(Part):
+class Known(Model):
     """A number with normal noise."""
 
     mean: Finite
     sd: Size
 
 
-class KnownQuantile(Part):
+class KnownQuantile(Model):
     """The `level` quantile: its interval's ends at `REACHES`, and its likely value at 0."""
 
     level: Annotated[float, Field(gt=0.0, lt=1.0)]

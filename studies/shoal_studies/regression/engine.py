@@ -17,6 +17,7 @@ from functools import cached_property
 from typing import Final, Generic, Self, TypeVar
 
 import numpy as np
+from scipy.special import softmax
 
 from shoal_protocol.queries import (
     ClassScoreSum,
@@ -37,7 +38,7 @@ from shoal_studies.catalogue.regression import MeasuredRegressionPosterior, Regr
 from shoal_studies.catalogue.study import Study, require_due
 from shoal_studies.contract import RequestedRound
 from shoal_studies.posteriors.base import BasePosterior
-from shoal_studies.quasi_likelihood import averaged, weights_of
+from shoal_studies.quasi_likelihood import averaged
 from shoal_studies.regression import constants
 from shoal_studies.regression.families import FAMILIES, NEAR, TargetFamily
 from shoal_studies.regression.judging import (
@@ -228,7 +229,7 @@ class Mixture:
         evidence = np.array(
             [np.logaddexp.reduce([one.log_evidence for one in each]) for each in few]
         )
-        odds = weights_of(evidence)
+        odds = softmax(evidence)
         if len(likelihoods) == 1:
             fits, weights = [each for [each] in few], odds
         else:
@@ -337,7 +338,7 @@ def _tempered(logs: Floats) -> Floats:
     They are even if the evidence is no number.
     """
     for power in 0.8 ** np.arange(100):
-        weights = weights_of(power * logs)
+        weights: Floats = softmax(power * logs)
         if 1.0 / np.sum(weights**2) >= constants.LEAST_EFFECTIVE * len(logs):
             return weights
     return np.full(len(logs), 1.0 / len(logs))
@@ -705,7 +706,7 @@ class TargetJob(ScoredJob[RegressionTask]):
             )
             logs += self.family.log_prior(dispersions)
             logs = np.where(dispersions > self._largest_dispersion, -np.inf, logs)
-            weights = weights_of(logs)
+            weights = softmax(logs)
             mean = float(weights @ dispersions)
             dispersion = math.sqrt(float(weights @ dispersions**2))
             sd = math.sqrt(max(dispersion**2 - mean**2, 0.0))

@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from shoal_protocol.queries import Column, NormCounts, WeightedRowMatrix
 from shoal_protocol.queries.design import Floats
@@ -24,7 +25,6 @@ from shoal_studies.quasi_likelihood import (
     NoisyMoments,
     averaged,
     noise_aware_posterior,
-    weights_of,
 )
 from shoal_studies.regression.measured import Measured
 
@@ -88,12 +88,12 @@ def under_shared_priors(moments: NoisyMoments, unit: float) -> Coefficients:
     )
     squares = np.array([one.residual_sd**2 for one in fits])
     likely = np.sqrt(squares - np.array([one.residual_sd_sd**2 for one in fits]))
-    variance = float(weights_of(logs) @ squares)
+    variance = float(softmax(logs) @ squares)
     return Coefficients(
         mean=mean,
         covariance=covariance,
         residual_sd=variance**0.5,
-        residual_sd_sd=max(variance - float(weights_of(logs) @ likely) ** 2, 0.0) ** 0.5,
+        residual_sd_sd=max(variance - float(softmax(logs) @ likely) ** 2, 0.0) ** 0.5,
         log_evidence=float(logs.max()),
     )
 

@@ -15,6 +15,7 @@ from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from shoal_protocol.queries import Column, ColumnMoments
 from shoal_protocol.queries.columns import ColumnBounds
@@ -24,7 +25,7 @@ from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_studies.catalogue.measurements import noisy_count, query_of
 from shoal_studies.catalogue.regression import REACH, SMALLEST_SPREAD, PooledFactor, RegressionTask
 from shoal_studies.posteriors.base import semidefinite
-from shoal_studies.quasi_likelihood import averaged, weights_of
+from shoal_studies.quasi_likelihood import averaged
 from shoal_studies.regression.scores import NormalPrior
 
 _BETWEEN: Final = 0.15  # what a variance lacks of the widest that there is, if all are at bounds
@@ -150,9 +151,7 @@ def _variance(seen: float, error: float) -> tuple[float, float]:
     Spreads are as likely as not on a logarithmic scale beforehand.
     """
     variances = _SPREADS**2
-    logs = -0.5 * ((seen - variances) / error) ** 2
-    weights = np.exp(logs - logs.max())
-    weights /= weights.sum()
+    weights = softmax(-0.5 * ((seen - variances) / error) ** 2)
     return float(weights @ variances), float(weights @ (1.0 / variances))
 
 
@@ -228,7 +227,7 @@ def pooled_estimate(
     wide_mean, wide = averaged(logs[:1], means[:1], covariances[:1])
     best, _ = averaged(logs[1:], means[1:], covariances[1:])
     away = best - wide_mean
-    shares = weights_of(logs[1:]).sum(axis=0)
+    shares = softmax(logs[1:]).sum(axis=0)
     spread = float(shares @ _EFFECT_SPREADS)
     return PooledEstimate(
         mean=best,
