@@ -41,9 +41,7 @@ from shoal_studies.posteriors.forms import (
     KnownQuantile,
     Number,
     NumbersPosterior,
-    Tails,
     reach_of,
-    tails_of,
 )
 
 _Cells = tuple[Known | None, ...]
@@ -135,7 +133,7 @@ class CohortCardPosterior(NumbersPosterior):
 
     Intervals are of noise alone: what all of the cohort's records would show lies in them. A count
     is none where fewer than `smallest_cell` records may be behind it. Draws are of each number by
-    itself. With Laplace `tails` intervals are as wide as a single Laplace variable's.
+    itself. With Laplace noise intervals are as wide as a single Laplace variable's.
     """
 
     name: Literal["cohort_card"] = "cohort_card"
@@ -452,8 +450,8 @@ class _Card:
                 tables_from(query, released.values.astype(float)), sds, strict=True
             )
         ]
-        self._tails: Tails = tails_of(released.mechanism)
-        self._reach = reach_of(LEVEL, self._tails)
+        self._mechanism = released.mechanism
+        self._reach = reach_of(LEVEL, released.mechanism)
 
     def posterior(self) -> CohortCardPosterior:
         rest = iter(self._counts)
@@ -470,7 +468,7 @@ class _Card:
             ),
             records=max(1, round(self._total)),
             total=Known(mean=self._total, sd=self._total_sd),
-            tails=self._tails,
+            mechanism=self._mechanism,
             columns=tuple(each.name for each in self._task.columns),
             smallest_cell=self._task.smallest_cell,
         )

@@ -35,7 +35,7 @@ from shoal_studies.catalogue.tabulated import (
     share_of_gap,
 )
 from shoal_studies.posteriors.base import LEVEL, BasePosterior, require_level
-from shoal_studies.posteriors.forms import DrawnPosterior, Known, reach_of, tails_of
+from shoal_studies.posteriors.forms import DrawnPosterior, Known, reach_of
 from shoal_studies.posteriors.summaries import Summary, quantile_headings
 
 MOST_NUMBERS: Final = 200_000
@@ -350,7 +350,7 @@ weeks = [0, 120]
         known = _Monotone.of(table.counts[None])
         # true counts as they may have been; some are negative
         draws = _Monotone.of(table.counts - table.noises(_DRAWS, generator))
-        reach = reach_of(LEVEL, tails_of(released.mechanism))
+        reach = reach_of(LEVEL, released.mechanism)
         labels, last = _labels(self), len(self.times) - 1
         groups, curves = [], []
         risk_sds = draws.at_risk.std(axis=0)

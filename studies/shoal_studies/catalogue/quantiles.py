@@ -34,7 +34,6 @@ from shoal_studies.posteriors.forms import (
     Number,
     NumbersPosterior,
     reach_of,
-    tails_of,
 )
 
 _REACH: Final = 4.0  # standard deviations: where a quantile may be the next round looks
@@ -224,8 +223,8 @@ class Quantiles:
         counts = [noisy_count(released) for released in sums]
         weights = [sd**-2 for _, sd in counts]
         total = sum(seen * weight for (seen, _), weight in zip(counts, weights, strict=True))
-        tails = tails_of(sums[-1].mechanism)
-        reach = reach_of(LEVEL, tails)
+        mechanism = sums[-1].mechanism
+        reach = reach_of(LEVEL, mechanism)
         return QuantilesPosterior.of(
             variables=tuple(
                 self._variable(bounds, law, reach)
@@ -233,7 +232,7 @@ class Quantiles:
             ),
             total=Known(mean=total / sum(weights), sd=sum(weights) ** -0.5),
             records=max(1, round(total / sum(weights))),
-            tails=tails,
+            mechanism=mechanism,
             columns=tuple(each.name for each in self.task.columns),
         )
 

@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field, model_validator
 from scipy.special import gammaln, logsumexp, ndtr
 
-from shoal_protocol.queries import FirstMoments, VectorSum
+from shoal_protocol.queries import FirstMoments, Mechanism, VectorSum
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.moments import LONGEST_VECTOR
@@ -35,11 +35,9 @@ from shoal_studies.catalogue.study import (
 from shoal_studies.posteriors.base import LEVEL, BasePosterior, normal_density
 from shoal_studies.posteriors.forms import (
     StoredDraws,
-    Tails,
     decoded_numbers,
     encoded,
     reach_of,
-    tails_of,
 )
 
 
@@ -185,7 +183,7 @@ class VectorSumPosterior(BasePosterior):
     """Of means of the cohort's own records, cut to bounds and ball; noise alone makes it wide.
 
     `total` has the sums. `sums` are the columns' doubles in half ranges about the bounds' middles,
-    each with noise of standard deviation `noise_sd` and of these `tails`. `record_count` is how
+    each with noise of standard deviation `noise_sd` by this `mechanism`. `record_count` is how
     many records the noisy count says, give or take `record_count_sd`.
     """
 
@@ -193,7 +191,7 @@ class VectorSumPosterior(BasePosterior):
     bounds: Annotated[tuple[ColumnBounds, ...], Field(min_length=1, max_length=512)]
     sums: Base64
     noise_sd: PositiveSize
-    tails: Tails
+    mechanism: Mechanism
     record_count: PositiveSize
     record_count_sd: PositiveSize
 
@@ -234,11 +232,11 @@ class VectorSumPosterior(BasePosterior):
         Raises:
             ValueError: `level` is not strictly between 0 and 1.
         """
-        reach = reach_of(level, self.tails) * self.total_sd
+        reach = reach_of(level, self.mechanism) * self.total_sd
         return np.column_stack([self.total - reach, self.total + reach])
 
     def _quantiles(self, low: float, high: float) -> Floats:
-        reach = reach_of(high - low, self.tails) * self.sd
+        reach = reach_of(high - low, self.mechanism) * self.sd
         return np.column_stack([self.mean - reach, self.mean + reach])
 
     def sample(self, count: int, generator: np.random.Generator) -> Floats:
@@ -322,7 +320,7 @@ systolic_pressure = [80, 200]
             bounds=self.columns,
             sums=encoded(released.values[:-1] / query.grid**2),
             noise_sd=float(released.noise_sd[0]) / query.grid**2,
-            tails=tails_of(released.mechanism),
+            mechanism=released.mechanism,
             record_count=max(1.0, records),
             record_count_sd=sd,
         )

@@ -22,7 +22,7 @@ from shoal_studies.catalogue.one_round import generator_for, noise_of
 from shoal_studies.catalogue.regression import TargetFamily
 from shoal_studies.catalogue.study import SUM_BITS, OneRoundStudy
 from shoal_studies.posteriors.base import BasePosterior
-from shoal_studies.posteriors.forms import Known, Number, NumbersPosterior, tails_of
+from shoal_studies.posteriors.forms import Known, Number, NumbersPosterior
 
 _LIMITS: Final = {"logistic": 3.0}
 """Of scores, by default: minus the logarithm of .05."""
@@ -238,7 +238,7 @@ systolic_pressure = [60, 220]
         return ValidationPosterior.of(
             records=max(1, round(total)),
             columns=tuple(each.name for each in self.columns),
-            tails=tails_of(released.mechanism),
+            mechanism=released.mechanism,
             total=Known(mean=total, sd=total_sd),
             family=self.family,
             target=self.target.name,

@@ -42,12 +42,7 @@ def normal_intervals(mean: Floats, sd: Floats, level: float) -> Floats:
         ValueError: `level` is not strictly between 0 and 1.
     """
     require_level(level)
-    return normal_quantiles(mean, sd, 0.5 + level / 2.0)
-
-
-def normal_quantiles(mean: Floats, sd: Floats, high: float) -> Floats:
-    """Return the quantiles at 1 - `high` and `high` of normals, shape (n, 2)."""
-    reach = NormalDist().inv_cdf(high) * sd
+    reach = NormalDist().inv_cdf(0.5 + level / 2.0) * sd
     return np.column_stack([mean - reach, mean + reach])
 
 
@@ -465,7 +460,7 @@ class NormalCoefficients(BasePosterior):
         return np.sqrt(np.diagonal(self.covariance_matrix))
 
     def _quantiles(self, low: float, high: float) -> Floats:
-        return normal_quantiles(self.mean, self.sd, high)
+        return normal_intervals(self.mean, self.sd, high - low)
 
     def sample(self, count: int, generator: np.random.Generator) -> Floats:
         """Return draws of the coefficients, shape (count, k): no privacy depends on them."""
