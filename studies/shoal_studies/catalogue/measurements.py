@@ -21,9 +21,7 @@ from shoal_protocol.queries.columns import LatticeQuery
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import in_units, largest_norms
 from shoal_protocol.rounds.outcomes import ReleasedSum
-
-_ROOT_2: Final = math.sqrt(2.0)
-_ROOT_2_PI: Final = math.sqrt(2.0 * math.pi)
+from shoal_studies.posteriors.base import cut_normal_moments
 
 SMALLEST_SPREAD: Final = 0.05
 """Of a column, relative to half its range."""
@@ -116,13 +114,8 @@ def record_law(released: ReleasedSum) -> tuple[float, float]:
     most = released.cohort_size * released.query.records_per_client
     seen, sd = noisy_count(released)
     centre = min(max(seen, -6.0 * sd), most + 6.0 * sd)
-    low, high = -centre / sd, (most - centre) / sd
-    mass = 0.5 * (math.erfc(low / _ROOT_2) - math.erfc(high / _ROOT_2))
-    if high < 0.0:  # both tails of the same side, where nothing cancels
-        mass = 0.5 * (math.erfc(-high / _ROOT_2) - math.erfc(-low / _ROOT_2))
-    left, right = (math.exp(-0.5 * each**2) / _ROOT_2_PI for each in (low, high))
-    shift = (left - right) / mass
-    spread = 1.0 + (low * left - high * right) / mass - shift**2
+    ends = np.array([-centre / sd, (most - centre) / sd])
+    shift, spread = (float(each) for each in cut_normal_moments(*ends))
     return min(max(centre + sd * shift, 0.0), float(most)), sd * math.sqrt(max(spread, 1e-12))
 
 

@@ -35,7 +35,7 @@ from shoal_studies.catalogue.regression import (
 )
 from shoal_studies.catalogue.study import FixedStudy, require_due, round_terms
 from shoal_studies.contract import Learner, RequestedRound
-from shoal_studies.posteriors.base import LEVEL, BasePosterior
+from shoal_studies.posteriors.base import LEVEL, BasePosterior, cut_normal_moments
 from shoal_studies.posteriors.summaries import Summary
 from shoal_studies.regression.linear import noise_sd, sure_norms
 from shoal_studies.regression.measured import Measured, measured, records_of
@@ -196,14 +196,8 @@ class MomentsPosterior(BasePosterior):
     @cached_property
     def _moments(self) -> tuple[Floats, Floats]:
         seen, sd = self._seen
-        sign, least, low, high = self._ends
-        mass = ndtr(high) - least
-        left, right = (
-            np.exp(-0.5 * np.minimum(each**2, 1400.0)) / math.sqrt(2.0 * math.pi)
-            for each in (low, high)
-        )
-        shift = (left - right) / mass
-        spread = 1.0 + (low * left - high * right) / mass - shift**2
+        sign, _, low, high = self._ends
+        shift, spread = cut_normal_moments(low, high)
         mean = sign * np.clip(np.abs(seen) + sd * shift, -1.0, 1.0)
         return mean, sd * np.sqrt(np.maximum(spread, 1e-6))
 

@@ -141,6 +141,15 @@ def normal_density(values: Floats) -> Floats:
     return np.asarray(np.exp(-0.5 * values**2) / math.sqrt(2.0 * math.pi))
 
 
+def cut_normal_moments(low: Floats, high: Floats) -> tuple[Floats, Floats]:
+    """Return mean and variance of a standard normal between `low` and `high`, of any shape."""
+    above = low + high > 0.0  # then the mass is taken from the other side, where nothing cancels
+    mass = ndtr(np.where(above, -low, high)) - ndtr(np.where(above, -high, low))
+    left, right = normal_density(low), normal_density(high)
+    mean = (left - right) / mass
+    return mean, 1.0 + (low * left - high * right) / mass - mean**2
+
+
 def evenly_spread(count: int, size: int) -> Floats:
     """Return points that fill the unit cube evenly, shape (count, size).
 

@@ -54,12 +54,9 @@ CutMoments = tuple[Floats, Floats, Floats]
 ResidualsAt = Callable[[Floats], Residuals]
 """Returns residuals for rows with these predictors at the point that was asked, shape (s,)."""
 
-MeanOfRows = Callable[[Floats], tuple[Floats, Floats]]
-"""Returns the mean of weighted, cut residuals of some rows and its derivative, shapes (s,), by
-their predictors at coefficients."""
-
-CutMean = Callable[[Floats], MeanOfRows]
-"""Returns that function of rows by their predictors at the point that was asked, shape (s,)."""
+CutMean = Callable[[Floats, Floats], tuple[Floats, Floats]]
+"""Returns the mean of rows' weighted, cut residuals and its derivative, shapes (s,), by their
+predictors at the point that was asked and at coefficients."""
 
 
 class TargetFamily(ABC):
@@ -110,15 +107,12 @@ class TargetFamily(ABC):
         means, _, _ = self.cut(second.ravel(), residuals_at(first.ravel()), dispersion)
         table = RectBivariateSpline(at, of, means.reshape(first.shape))
 
-        def of_rows(asked: Floats) -> MeanOfRows:
-            def evaluate(predictors: Floats) -> tuple[Floats, Floats]:
-                within = np.clip(predictors, of[0], of[-1])  # beyond the ends it is a line
-                mean, slope = table.ev(asked, within), table.ev(asked, within, dy=1)
-                return mean + slope * (predictors - within), slope
+        def evaluate(asked: Floats, predictors: Floats) -> tuple[Floats, Floats]:
+            within = np.clip(predictors, of[0], of[-1])  # beyond the ends it is a line
+            mean, slope = table.ev(asked, within), table.ev(asked, within, dy=1)
+            return mean + slope * (predictors - within), slope
 
-            return evaluate
-
-        return of_rows
+        return evaluate
 
 
 def _spread(predictors: Floats, beyond: float, count: int) -> Floats:
@@ -163,16 +157,11 @@ class Numbers(TargetFamily):
     def cut_mean(
         self, asked: Floats, predictors: Floats, residuals_at: ResidualsAt, dispersion: float
     ) -> CutMean:
-        def of_rows(asked: Floats) -> MeanOfRows:
-            residuals = residuals_at(asked)
+        def evaluate(asked: Floats, predictors: Floats) -> tuple[Floats, Floats]:
+            mean, _, cut = self.cut(predictors, residuals_at(asked), dispersion)
+            return mean, 1.0 - cut
 
-            def evaluate(predictors: Floats) -> tuple[Floats, Floats]:
-                mean, _, cut = self.cut(predictors, residuals, dispersion)
-                return mean, 1.0 - cut
-
-            return evaluate
-
-        return of_rows
+        return evaluate
 
 
 class Classes(TargetFamily):
@@ -194,16 +183,11 @@ class Classes(TargetFamily):
     def cut_mean(
         self, asked: Floats, predictors: Floats, residuals_at: ResidualsAt, dispersion: float
     ) -> CutMean:
-        def of_rows(asked: Floats) -> MeanOfRows:
-            means = residuals_at(asked).means
+        def evaluate(asked: Floats, predictors: Floats) -> tuple[Floats, Floats]:
+            upper = self.mean(predictors)
+            return upper - residuals_at(asked).means, upper * (1.0 - upper)
 
-            def evaluate(predictors: Floats) -> tuple[Floats, Floats]:
-                upper = self.mean(predictors)
-                return upper - means, upper * (1.0 - upper)
-
-            return evaluate
-
-        return of_rows
+        return evaluate
 
 
 class _OfLogarithms(TargetFamily):

@@ -127,11 +127,11 @@ class TargetScores(Scores):
             self.tables[dispersion] = self.family.cut_mean(
                 asked, design.predictors(near), self.residuals, dispersion
             )
-        mean_of_rows = self.tables[dispersion](asked)
+        cut_mean = self.tables[dispersion]
         rows = self.rows(design) * (records * design.weights)[:, None]
 
         def expected(point: Floats) -> tuple[Floats, Floats]:
-            mean, slope = mean_of_rows(design.predictors(point))
+            mean, slope = cut_mean(asked, design.predictors(point))
             return rows.T @ mean, (rows * slope[:, None]).T @ design.rows
 
         return expected
