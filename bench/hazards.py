@@ -16,7 +16,7 @@ from statsmodels.duration.hazard_regression import PHReg
 from bench.command import options, show, write
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_studies.catalogue.piecewise_exponential import PiecewiseExponentialTask
-from shoal_studies.hazards import PiecewiseExponential
+from shoal_studies.registry import learner_for
 from shoal_studies.simulation import Federation, run
 
 Floats = NDArray[np.float64]
@@ -68,7 +68,7 @@ def measure(*, epsilon: float, repeats: int) -> dict[str, float]:
     for seed in range(repeats):
         generator = np.random.default_rng(seed)
         values = patients(RECORDS, generator)
-        found: Any = run(PiecewiseExponential(TASK), values, setting, generator).posterior
+        found: Any = run(learner_for(TASK), values, setting, generator).posterior
         low, high = found.interval(LEVEL)[: len(truth)].T
         slopes, errors = cox(values)
         held.append((low <= truth) & (truth <= high))

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.command import options
+from figures.draw_and_discard.experiments import turning
 from shoal.planning import Prospect, Study, assume, crowd_task, draw_and_discard, mean_of
-from shoal_studies.crowds.simulation import Contributors, simulate, turning
+from shoal_studies.crowds.simulation import Contributors, simulate
 
 Floats = NDArray[np.float64]
 

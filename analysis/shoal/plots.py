@@ -148,7 +148,7 @@ def _card(
     caption: str | None,
 ) -> "Axes":
     """Draw the histogram of each variable of `names`, None: of all, with intervals of counts."""
-    reach = reach_of(level, posterior.tails)  # first: a wrong level leaves no figure open
+    reach = reach_of(level, posterior.mechanism)  # first: a wrong level leaves no figure open
     chosen = [card for card in posterior.cards if names is None or card.name in names]
     if not chosen or (names is not None and len(chosen) != len(set(names))):
         raise ValueError("names to draw are of the card's variables")

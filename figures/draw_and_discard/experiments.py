@@ -19,6 +19,7 @@ from figures.draw_and_discard.theorems import (
     expected_fixation_time,
     expected_lifetime,
     expected_rmse,
+    pulled,
     spread_after,
     squared_error_after_turn,
     stationary_spread,
@@ -27,7 +28,7 @@ from figures.running import run_all
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.models import Family
-from shoal_studies.crowds.simulation import Contributors, simulate, turning
+from shoal_studies.crowds.simulation import Contributors, simulate
 
 Floats = NDArray[np.float64]
 
@@ -294,6 +295,25 @@ def accuracy(family: Family, setting: tuple[float, int, float], size: Size) -> A
     )
 
 
+def turning(first: Contributors, second: Contributors, *, at: int) -> Contributors:
+    """Return contributors of `first`, and after `at` contributions of `second`: the truth turns."""
+    made = 0
+
+    def pick(count: int, replicates: int) -> tuple[Floats, Floats]:
+        nonlocal made
+        early = min(count, max(0, at - made))
+        made += count
+        parts = [
+            contributors(several, replicates)
+            for contributors, several in ((first, early), (second, count - early))
+            if several
+        ]
+        rows, targets = zip(*parts, strict=True)
+        return np.concatenate(rows), np.concatenate(targets)
+
+    return pick
+
+
 def turn(instances: int, learning_rate: float, size: Size) -> Turn:
     """Let crowds learn a linear model, then turn one coefficient of the truth."""
     task = glm_task("linear", 4.0, instances, learning_rate)
@@ -324,7 +344,7 @@ def turn(instances: int, learning_rate: float, size: Size) -> Turn:
         crowds=size.turning_crowds,
         contributions=since,
         lags=tuple(map(float, errors.mean(axis=1))),
-        lag_formula=tuple(TURN * learning.pulled(each) for each in since),
+        lag_formula=tuple(TURN * pulled(learning, each) for each in since),
         errors=tuple(map(float, np.sqrt((errors**2).mean(axis=1)))),
         error_formula=tuple(
             scale * math.sqrt(squared_error_after_turn(learning, each, turn=TURN / scale))

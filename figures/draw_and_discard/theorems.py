@@ -98,6 +98,12 @@ def squared_error_after_turn(learning: Contraction, contributions: float, *, tur
     return learning.averaged_variance + keeps.squared_error_after(contributions, start_error=turn)
 
 
+def pulled(learning: Contraction, updates: float) -> float:
+    """Return the part of the start's error that remains in the mean after so many updates."""
+    crowd = learning.instances + learning.open_sessions
+    return math.exp(updates * math.log1p(-learning.pull / crowd))
+
+
 def pulled_spread(learning: Contraction) -> float:
     """Return the spread that updates with a pull keep up.
 

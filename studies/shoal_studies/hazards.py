@@ -8,7 +8,6 @@ that do not depend on x. So how many are at risk when, of which features, follow
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
@@ -26,17 +25,13 @@ from shoal_studies.catalogue.piecewise_exponential import (
     PiecewiseExponentialTask,
     names_of,
 )
-from shoal_studies.catalogue.regression import REACH, Verdict, first_query
-from shoal_studies.catalogue.study import require_due
-from shoal_studies.contract import RequestedRound
+from shoal_studies.catalogue.regression import REACH, Verdict
 from shoal_studies.regression import constants
 from shoal_studies.regression.engine import (
     Mixture,
+    ScoredJob,
     designs_of,
-    drawn_designs,
     far_slopes,
-    mixture_without_dispersion,
-    noise_ratio,
     tidy,
     triangle,
 )
@@ -48,12 +43,10 @@ from shoal_studies.regression.judging import (
     lost_squares,
     one_class,
 )
-from shoal_studies.regression.measured import JobSums
 from shoal_studies.regression.plausible_designs import DesignRows, ReleasedDesign, released_design
 from shoal_studies.regression.scores import (
     Expectation,
     NormalPrior,
-    ScoreLikelihood,
     Scores,
     sampling_covariance,
     scatter_seen,
@@ -283,7 +276,7 @@ def _walk(count: int, level_sd: float, step_sd: float) -> Floats:
 _FEWEST: Final = 0.002  # share of records with an event, at least
 
 
-class _JobSums(JobSums[PiecewiseExponentialTask]):
+class HazardJob(ScoredJob[PiecewiseExponentialTask]):
     """Everything that follows from the sums released so far, one or more."""
 
     @property
@@ -374,12 +367,9 @@ class _JobSums(JobSums[PiecewiseExponentialTask]):
             self.task.features, self.sums[0], self.sums[1], records=self.records[0]
         )
 
-    def mixture(self, count: int) -> Mixture:
-        """Return fits under so many plausible designs."""
-        drawn = drawn_designs(self.released, count, len(self.sums))
-        return mixture_without_dispersion(
-            drawn, ScoreLikelihood(self.scores, self.records[0]), self.prior, self.prior_mean
-        )
+    @property
+    def moments_query(self) -> WeightedRowMatrix:
+        return rules.moments_query(self.task, self.features, self.level)
 
     def score_query(self) -> HazardScoreSum:
         """Return the query for scores where the sums so far lead to.
@@ -396,9 +386,7 @@ class _JobSums(JobSums[PiecewiseExponentialTask]):
             basis=tidy(mixture.basis[1:, 1:]),
             hazard_cut=1.0,
         )
-        part = constants.SHARES[len(self.sums) - 1] / constants.SHARES[len(self.sums)]
-        sensitivity = query.design(self.sums[-1].mechanism).sensitivity / query.grid**2
-        sd = noise_ratio(self.sums[-1], part=part) * sensitivity * query.radius * REACH
+        sd = self.noise(query) * query.radius * REACH
         last = replace(
             self.scores[0],
             basis=np.eye(1 + len(slopes)),
@@ -446,7 +434,6 @@ class _JobSums(JobSums[PiecewiseExponentialTask]):
         units = np.append(1.0 / spreads, np.ones(count))
         shown = kept[features_first]
         covariance = covariance[np.ix_(features_first, features_first)] * np.outer(units, units)
-        prior_sd = np.sqrt(np.diagonal(np.linalg.inv(widest.precision)))[features_first]
         return PiecewiseExponentialPosterior(
             names=names_of([each.name for each in self.task.features], self.task.times),
             target=self.task.event,
@@ -458,7 +445,7 @@ class _JobSums(JobSums[PiecewiseExponentialTask]):
             components=(mixture.means[:, shown] * units).tolist(),
             shares=tuple(mixture.weights.tolist()),
             prior_mean=tuple((self.prior_mean[shown] * units).tolist()),
-            prior_sd=tuple((prior_sd * units).tolist()),
+            prior_sd=tuple((widest.sd[features_first] * units).tolist()),
             scatter=scattered,
             scatter_sd=scattered_sd,
             spreads=tuple(spreads.tolist()),
@@ -497,30 +484,3 @@ class _JobSums(JobSums[PiecewiseExponentialTask]):
         reasons = few_complete(seen.complete) or beyond_bounds(self.task.features, self.all_columns)
         names = [each.name for each in self.task.features]
         return judged_slopes(self.task.features, names, reasons, seen)
-
-
-@dataclass(frozen=True)
-class PiecewiseExponential:
-    """The learner of one `PiecewiseExponentialTask`."""
-
-    task: PiecewiseExponentialTask
-
-    def next(
-        self, population: int, sums: Sequence[ReleasedSum]
-    ) -> RequestedRound | PiecewiseExponentialPosterior:
-        """Return the next round, or the posterior when `sums` suffice.
-
-        Raises:
-            ValueError: `population` is not positive, or `sums` do not answer this task's rounds.
-        """
-        require_due(self.task, population, sums)
-        shares = constants.SHARES
-        if not sums:
-            return RequestedRound(query=first_query(self.task), share=shares[0])
-        job = _JobSums(self.task, sums)
-        if len(sums) == 1:
-            query = rules.moments_query(self.task, job.features, job.level)
-            return RequestedRound(query=query, share=shares[1])
-        if len(sums) < len(shares):
-            return RequestedRound(query=job.score_query(), share=shares[len(sums)])
-        return job.posterior()

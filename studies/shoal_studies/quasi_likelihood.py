@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+from scipy.special import softmax
 
 from shoal_protocol.queries.design import Floats
 
@@ -22,15 +23,9 @@ _ITERATIONS: Final = 100
 _TOLERANCE: Final = 1e-8
 
 
-def weights_of(logs: Floats) -> Floats:
-    """Return the weights, any shape, of which these are the logarithms but for a constant."""
-    weights = np.exp(logs - logs.max())
-    return np.asarray(weights / weights.sum())
-
-
 def averaged(logs: Floats, means: Floats, covariances: Floats) -> tuple[Floats, Floats]:
     """Return mean, shape (p,), and covariance of a mixture with log weights `logs`, any shape."""
-    weights, size = weights_of(logs).ravel(), means.shape[-1]
+    weights, size = softmax(logs).ravel(), means.shape[-1]
     parts = means.reshape(-1, size)
     mean: Floats = weights @ parts
     away = parts - mean
@@ -116,7 +111,7 @@ def _posterior(moments: NoisyMoments, prior_sd: Floats, residual_sd: float | Non
     evidence += 0.0 if len(grid) == 1 else float(np.log(np.log(grid[1] / grid[0])))
     evidence += 0.5 * float(np.log(np.diagonal(precision)).sum())
     mean, covariance = averaged(fits.log_weights, fits.means, fits.covariances)
-    shares = weights_of(fits.log_weights)
+    shares = softmax(fits.log_weights)
     variance, likely = float(shares @ grid**2), float(shares @ grid)
     return Coefficients(
         mean=mean,

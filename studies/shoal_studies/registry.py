@@ -1,7 +1,7 @@
 """All studies that an analyst may ask for, collected from the modules of `catalogue`."""
 
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 from importlib import import_module
 from operator import or_
 from pkgutil import iter_modules
@@ -19,10 +19,11 @@ from shoal_studies.catalogue.regression import RegressionTask
 from shoal_studies.catalogue.study import Study
 from shoal_studies.catalogue.variational import NumpyroTask
 from shoal_studies.contract import Learner
-from shoal_studies.hazards import PiecewiseExponential
+from shoal_studies.hazards import HazardJob
 from shoal_studies.posteriors.base import BasePosterior
-from shoal_studies.regression import Regression
-from shoal_studies.regression.multinomial import MultinomialRegression
+from shoal_studies.regression import regression_learner
+from shoal_studies.regression.engine import ScoredRegression
+from shoal_studies.regression.multinomial import ClassJob
 
 
 def _defined_here() -> tuple[type[Study], ...]:
@@ -59,9 +60,9 @@ else:
     """The names of all studies."""
 
 _APART: Final[dict[type[Study], Callable[[Any], Learner]]] = {
-    MultinomialRegressionTask: MultinomialRegression,
-    PiecewiseExponentialTask: PiecewiseExponential,
-    RegressionTask: Regression,
+    MultinomialRegressionTask: partial(ScoredRegression, job=ClassJob),
+    PiecewiseExponentialTask: partial(ScoredRegression, job=HazardJob),
+    RegressionTask: regression_learner,
 }
 """Regressions, whose learners are not in their study's module."""
 

@@ -1,15 +1,16 @@
 """Reads a simulation's records from columns by name: a mapping, or a data frame."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shoal_protocol.queries.columns import ColumnBounds, Level
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.trust.dictionary import Category, Coding, Date, event_fault_of
 from shoal_protocol.wire.encoding import near_text
+from shoal_studies.catalogue.study import bounds_read
 from shoal_studies.coding import (
     Variable,
     are_numbers,
@@ -28,19 +29,6 @@ from shoal_studies.posteriors.base import array_of, columns_of, require_plain
 _SHARES: Final = (0.01, 0.05)  # of values beyond bounds, that are told, and that are doubted
 _TIMES: Final = (0.5, 1.0)  # the same two of times: those beyond the last one are censored there
 _MOST_CODES: Final = 3
-
-
-def bounds_read(columns: Iterable[ColumnBounds]) -> Iterator[tuple[str, float, float, bool]]:
-    """Yield variables, the bounds to which columns or factors cut them, and if they are levels."""
-    for column in columns:
-        if column.term is None:
-            yield column.name, column.lower, column.upper, False
-            continue
-        for factor in column.term.factors:
-            if isinstance(factor, Level):
-                yield factor.variable, 0.0, max(1.0, factor.value), True
-            else:
-                yield factor.variable, factor.lower, factor.upper, False
 
 
 @dataclass(frozen=True)

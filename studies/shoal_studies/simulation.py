@@ -4,7 +4,6 @@ It has NO PRIVACY: its user has all records, and numpy draws the noise, rounded 
 Posteriors are distributed as those of a real federation's job at that price.
 """
 
-import math
 from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass
@@ -16,12 +15,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from shoal_protocol.privacy.accounting import USELESS_DELTA, Cap
 from shoal_protocol.privacy.job_costs import PrivacySpent, noise_for
-from shoal_protocol.privacy.mechanisms import LaplacePart, NoisePart, effective_noise_clients
+from shoal_protocol.privacy.mechanisms import effective_noise_clients
 from shoal_protocol.queries import Query, Tables
 from shoal_protocol.queries.models.numpyro_models import CompiledModel, RecordModel, compile_model
 from shoal_protocol.queries.scores import Gradients
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.trust.dictionary import COUNTING, Category, fault_of
+from shoal_studies.catalogue.one_round import SummedNoise
 from shoal_studies.catalogue.quantiles import QuantilesTask
 from shoal_studies.catalogue.regression import Verdict
 from shoal_studies.catalogue.variational import NumpyroTask
@@ -121,14 +121,18 @@ def with_noise(
         for block in design.blocks
         for _ in range(block.coordinates)
     ]
-    drawn = np.array([_draw(part, cohort, generator) for part in parts])
+    sds, surplus = np.sqrt([part.variance(clients=cohort) for part in parts]), cohort / parties
+    drawn = [
+        SummedNoise(mechanism=budget.mechanism, sd=sd, shape=surplus).draw((), generator)
+        for sd in sds.tolist()
+    ]
     return ReleasedSum(
         query=step.query,
         values=exact + np.rint(drawn).astype(np.int64),
         cohort_size=cohort,
-        noise_sd=np.sqrt([part.variance(clients=cohort) for part in parts]),
+        noise_sd=sds,
         mechanism=budget.mechanism,
-        surplus=cohort / parties,
+        surplus=surplus,
     )
 
 
@@ -151,14 +155,6 @@ def _sum(
         return query.encode_apart(cohort)
     whole = query.model_copy(update={"records_per_client": len(cohort)})
     return whole.encode(cohort, gradients)
-
-
-def _draw(part: NoisePart, clients: int, generator: np.random.Generator) -> float:
-    """Return the noise of so many clients on one coordinate, before it is rounded."""
-    if isinstance(part, LaplacePart):
-        gain, loss = generator.gamma(clients / part.parties, part.scale, 2)
-        return float(gain - loss)
-    return part.scale * math.sqrt(clients) * generator.standard_normal()
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from shoal_studies.catalogue.regression import (
     TargetFamily,
 )
 from shoal_studies.contract import RequestedRound
-from shoal_studies.regression import Regression
+from shoal_studies.registry import learner_for
 from shoal_studies.simulation import Federation, with_noise
 
 CLIENTS, RECORDS = 4_000, 4
@@ -32,7 +32,7 @@ def posterior_of(family: TargetFamily, records: np.ndarray) -> MeasuredRegressio
         population=len(records), missing=0, dropouts=0, colluders=0, epsilon=100.0, delta=1e-5
     )
     generator, sums = np.random.default_rng(2), list[ReleasedSum]()
-    while isinstance(step := Regression(task).next(len(records), sums), RequestedRound):
+    while isinstance(step := learner_for(task).next(len(records), sums), RequestedRound):
         exact = np.sum([step.query.encode(each) for each in records], axis=0)
         counts = {"asked": len(records), "cohort": len(records)}
         sums.append(with_noise(step, exact, federation, generator, **counts))

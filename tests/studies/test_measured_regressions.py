@@ -14,7 +14,6 @@ from shoal_protocol.wire.encoding import canonical_json
 from shoal_studies.catalogue.regression import RegressionTask, TargetFamily
 from shoal_studies.contract import RequestedRound
 from shoal_studies.registry import Task, learner_for
-from shoal_studies.regression import Regression
 from shoal_studies.regression.measured import inverted
 from shoal_studies.regression.scores import scatter_seen
 from shoal_studies.simulation import Federation, Outcome, run
@@ -299,7 +298,7 @@ def test_bounds_that_no_query_of_a_later_round_could_hold_are_refused_at_once(
 def test_a_round_of_rows_of_one_length_is_a_document_where_no_record_shows() -> None:
     sums: list[ReleasedSum] = []
     while len(sums) < 4:
-        step = Regression(to_predict()).next(50, sums)
+        step = learner_for(to_predict()).next(50, sums)
         assert isinstance(step, RequestedRound)
         canonical_json(step.query.model_dump(mode="json"))
         sums.append(

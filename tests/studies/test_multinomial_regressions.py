@@ -15,9 +15,9 @@ from shoal_protocol.queries.scores import LARGEST_COORDINATE, class_probabilitie
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_studies.catalogue.multinomial_regression import MultinomialRegressionTask, TargetLevel
 from shoal_studies.contract import RequestedRound
+from shoal_studies.registry import learner_for
 from shoal_studies.regression.multinomial import (
     ClassScores,
-    MultinomialRegression,
     combinations_without,
 )
 from shoal_studies.regression.plausible_designs import DesignRows
@@ -149,7 +149,7 @@ def test_no_result_hangs_on_which_level_is_the_reference() -> None:
     values, order = people(600, np.random.default_rng(SEED)), [2, 0, 1]
     outcome, task = carried_out(task_of(), values, epsilon=1.0), task_of(*order)
     sums: list[ReleasedSum] = []
-    while isinstance(step := MultinomialRegression(task).next(600, sums), RequestedRound):
+    while isinstance(step := learner_for(task).next(600, sums), RequestedRound):
         sums.append(reordered(outcome.sums[len(sums)], step.query, order))
     first: Any = outcome.posterior
     by_level = np.vstack([np.zeros(3), first.mean.reshape(2, 3)])[order]

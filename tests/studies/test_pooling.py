@@ -7,7 +7,8 @@ import pytest
 
 from shoal.estimators import LinearRegression, LogisticRegression, PoissonRegression
 from shoal_studies.catalogue.regression import RegressionTask
-from shoal_studies.regression.measured import Likelihood, Measured, pooled_estimate
+from shoal_studies.regression.measured import Measured, pooled_estimate
+from shoal_studies.regression.scores import NormalPrior
 from shoal_studies.simulation import SimulatedFederation
 
 SEED = 20_250_201
@@ -72,17 +73,12 @@ def test_the_estimate_is_that_of_the_hierarchical_model() -> None:
     )
     prior = np.array([5.0, 2.5, 2.5, 2.5, 2.5])
     whole = rows.T @ rows + np.diag(prior**-2.0)
-    likelihood = Likelihood.of(
-        np.linalg.solve(whole, rows.T @ y), np.linalg.inv(whole), np.zeros(5), np.diag(prior**-2.0)
-    )
     ours = pooled_estimate(
         task(),
         found,
-        likelihood,
-        prior_mean=np.zeros(5),
-        prior_sd=prior,
+        (np.linalg.solve(whole, rows.T @ y), np.linalg.inv(whole)),
+        NormalPrior(np.zeros(5), np.diag(prior**-2.0)),
         shared_sds=[2.5],
-        unit=1.0,
         data_unit=1.0,
     )
     every = (site[:, None] == np.array([1, 2, 3, 0])).astype(float)

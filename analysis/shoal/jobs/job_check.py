@@ -27,8 +27,8 @@ from shoal_protocol.trust.dictionary import Category, Date, Flag, Number
 from shoal_protocol.wire.documents import from_json
 from shoal_protocol.wire.encoding import Count, HolderIndex, Loss, decode_clients
 from shoal_protocol.wire.errors import ProtocolError
+from shoal_studies.catalogue.study import bounds_read
 from shoal_studies.registry import Task
-from shoal_studies.simulated_records import bounds_read
 from shoal_studies.simulation import SimulatedFederation
 from shoal_studies.study_request import Position, StudyRequest, foreseen_refusal
 

@@ -21,6 +21,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
+from scipy.optimize import brentq
 from scipy.special import gammaln, softmax
 
 from shoal_protocol.queries import BinCounts, CellCounts, Counts
@@ -31,6 +32,7 @@ from shoal_protocol.queries.tables import Edges
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.trust.dictionary import Coding
 from shoal_protocol.wire.encoding import Real
+from shoal_studies.catalogue.measurements import query_of
 from shoal_studies.catalogue.one_round import (
     SummedNoise,
     generator_for,
@@ -56,23 +58,14 @@ class CellStudy(OneRoundStudy):
 
     @property
     @abstractmethod
-    def cells(self) -> tuple[str, ...]:
-        """The names of the cells, in the order of the query."""
-
-    @property
-    @abstractmethod
     def prior(self) -> Floats:
         """The parameters of the Dirichlet prior, shape (cells,)."""
-
-    @abstractmethod
-    def query(self) -> BinCounts | Counts:
-        """Return the query of the only round, which carries the number of records."""
 
     def drawn(self, released: ReleasedSum, names: tuple[str, ...]) -> dict[str, Any]:
         """Return the fields of a posterior by draws of the probabilities of the first cells."""
         prior, generator = self.prior, generator_for(released)
         draws = min(_MOST_DRAWS, _MOST_NUMBERS // len(prior))
-        noisy = _noisy_counts(released, self.query())
+        noisy = _noisy_counts(released)
         counts = np.rint(draw_counts(noisy, prior, draws, generator))
         # A cell of a tiny parameter may underflow to zero, but never do all of them.
         gammas = generator.standard_gamma(counts + prior)
@@ -131,10 +124,6 @@ failure = 0
         return (Coding(self.column, "outcome", (self.failure, self.success)),)
 
     @property
-    def cells(self) -> tuple[str, ...]:
-        return ("success", "failure")
-
-    @property
     def prior(self) -> Floats:
         return np.array([self.prior_successes, self.prior_failures])
 
@@ -156,6 +145,11 @@ class EvenCellStudy(CellStudy):
     """A study of cells with the same prior `concentration` for each."""
 
     concentration: Concentration = 1.0
+
+    @property
+    @abstractmethod
+    def cells(self) -> tuple[str, ...]:
+        """The names of the cells, in the order of the query."""
 
     @property
     def prior(self) -> Floats:
@@ -387,14 +381,7 @@ def _tilted(laws: Sequence[_Law], most: float) -> tuple[list[_Law], float]:
     aim = min(free, most)
     reachable = sum(len(law.masses) - 1 for law in laws)
     aim = min(max(aim, 1e-6 * reachable), (1.0 - 1e-6) * reachable)
-    lower, upper = -50.0, 50.0
-    for _ in range(60):
-        tilt = (lower + upper) / 2.0
-        if sum(law.mean for law in weighed(tilt)) < aim:
-            lower = tilt
-        else:
-            upper = tilt
-    tilt = (lower + upper) / 2.0
+    tilt = brentq(lambda tilt: sum(law.mean for law in weighed(tilt)) - aim, -50.0, 50.0)
     return weighed(tilt), tilt
 
 
@@ -475,7 +462,8 @@ _MOST_DRAWS: Final = 2000
 _MOST_NUMBERS: Final = 40_000  # in a posterior: a report is at most a mebibyte
 
 
-def _noisy_counts(released: ReleasedSum, query: CellCounts) -> NoisyCounts:
+def _noisy_counts(released: ReleasedSum) -> NoisyCounts:
+    query = query_of(released, CellCounts)  # type: ignore[type-abstract]
     counts = in_units(query, released.values)
     return NoisyCounts(
         values=counts[:-1],

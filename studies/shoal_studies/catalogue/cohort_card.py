@@ -41,10 +41,7 @@ from shoal_studies.posteriors.forms import (
     KnownQuantile,
     Number,
     NumbersPosterior,
-    Part,
-    Tails,
     reach_of,
-    tails_of,
 )
 
 _Cells = tuple[Known | None, ...]
@@ -54,7 +51,7 @@ _NEARLY_ALL: Final = 0.9
 _SURELY: Final = 2.0  # standard deviations of noise
 
 
-class NumberCard(Part):
+class NumberCard(Model):
     """What is known of a number. `bars` are counts between `edges`; None is not shown.
 
     `average` and `variance` are none where too few records have a value, and `variance` also where
@@ -87,7 +84,7 @@ class NumberCard(Part):
         return ends
 
 
-class CategoryCard(Part):
+class CategoryCard(Model):
     """What is known of a category: counts of its levels, then of all other values."""
 
     kind: Literal["category"] = "category"
@@ -109,7 +106,7 @@ class CategoryCard(Part):
         return own_label("missing", "value missing", self.names)
 
 
-class CrossCard(Part):
+class CrossCard(Model):
     """Counts of all combinations of the `labels` of some variables, the last one's fastest."""
 
     variables: Annotated[tuple[str, ...], Field(min_length=2, max_length=3)]
@@ -136,7 +133,7 @@ class CohortCardPosterior(NumbersPosterior):
 
     Intervals are of noise alone: what all of the cohort's records would show lies in them. A count
     is none where fewer than `smallest_cell` records may be behind it. Draws are of each number by
-    itself. With Laplace `tails` intervals are as wide as a single Laplace variable's.
+    itself. With Laplace noise intervals are as wide as a single Laplace variable's.
     """
 
     name: Literal["cohort_card"] = "cohort_card"
@@ -453,8 +450,8 @@ class _Card:
                 tables_from(query, released.values.astype(float)), sds, strict=True
             )
         ]
-        self._tails: Tails = tails_of(released.mechanism)
-        self._reach = reach_of(LEVEL, self._tails)
+        self._mechanism = released.mechanism
+        self._reach = reach_of(LEVEL, released.mechanism)
 
     def posterior(self) -> CohortCardPosterior:
         rest = iter(self._counts)
@@ -471,7 +468,7 @@ class _Card:
             ),
             records=max(1, round(self._total)),
             total=Known(mean=self._total, sd=self._total_sd),
-            tails=self._tails,
+            mechanism=self._mechanism,
             columns=tuple(each.name for each in self._task.columns),
             smallest_cell=self._task.smallest_cell,
         )

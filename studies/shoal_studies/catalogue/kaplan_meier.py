@@ -23,6 +23,7 @@ from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import tables_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.trust.dictionary import Coding, codings_of_events
+from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Base64, Finite, Place, Real, Size
 from shoal_studies.catalogue.measurements import noisy_count, query_of
 from shoal_studies.catalogue.one_round import SummedNoise, generator_for
@@ -34,7 +35,7 @@ from shoal_studies.catalogue.tabulated import (
     share_of_gap,
 )
 from shoal_studies.posteriors.base import LEVEL, BasePosterior, require_level
-from shoal_studies.posteriors.forms import DrawnPosterior, Known, Part, reach_of, tails_of
+from shoal_studies.posteriors.forms import DrawnPosterior, Known, reach_of
 from shoal_studies.posteriors.summaries import Summary, quantile_headings
 
 MOST_NUMBERS: Final = 200_000
@@ -49,7 +50,7 @@ _NEARLY_ALL: Final = 0.9  # of all records
 _UNIT: Final = 65_535.0  # a survival of 1
 
 
-class LogRank(Part):
+class LogRank(Model):
     """A test of whether all groups have the same hazard at all times.
 
     `statistic` is chi-square about, with `freedom` degrees; it is weighed by how much it varies
@@ -68,7 +69,7 @@ class LogRank(Part):
         return f"chi-square {self.statistic:.4g} with {degrees} of freedom, {p}"
 
 
-class GroupCurve(Part):
+class GroupCurve(Model):
     """A group's curve: known at `shown` of the times, and how many are at risk at each.
 
     A number at risk is None where it may be too small to be shown.
@@ -349,7 +350,7 @@ weeks = [0, 120]
         known = _Monotone.of(table.counts[None])
         # true counts as they may have been; some are negative
         draws = _Monotone.of(table.counts - table.noises(_DRAWS, generator))
-        reach = reach_of(LEVEL, tails_of(released.mechanism))
+        reach = reach_of(LEVEL, released.mechanism)
         labels, last = _labels(self), len(self.times) - 1
         groups, curves = [], []
         risk_sds = draws.at_risk.std(axis=0)

@@ -39,6 +39,7 @@ from shoal_protocol.wire.encoding import PositiveSize
 from shoal_studies.catalogue.measurements import (
     SMALLEST_SPREAD,
     measured_spreads,
+    noise_ratio,
     query_of,
     record_count,
     record_law,
@@ -485,10 +486,8 @@ class LinearRegression:
 
     def _thresholds(self, measured: ReleasedSum) -> Thresholds:
         """Choose thresholds for the noise of the last round, known from that of `measured`."""
-        ratio = float(measured.noise_sd[0]) / measured.query.design(measured.mechanism).sensitivity
-        *_, this, last = self.shares()
-        laplace = measured.mechanism == "discrete_laplace"
-        ratio *= this / last if laplace else math.sqrt(this / last)
+        this, last = self.shares()
+        ratio = noise_ratio(measured, part=this / last)
         return choose_thresholds(
             self.task,
             records=int(_about(record_count(measured))),

@@ -21,9 +21,7 @@ from shoal_protocol.queries.columns import LatticeQuery
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import in_units, largest_norms
 from shoal_protocol.rounds.outcomes import ReleasedSum
-
-_ROOT_2: Final = math.sqrt(2.0)
-_ROOT_2_PI: Final = math.sqrt(2.0 * math.pi)
+from shoal_studies.posteriors.base import cut_normal_moments
 
 SMALLEST_SPREAD: Final = 0.05
 """Of a column, relative to half its range."""
@@ -97,6 +95,16 @@ def noisy_count(released: ReleasedSum) -> tuple[float, float]:
     return seen, sd
 
 
+def noise_ratio(released: ReleasedSum, *, part: float) -> float:
+    """Return the noise of a round over its sensitivity, if an earlier one cost `part` of it.
+
+    That is of coordinates of relative scale 1.
+    """
+    design = released.query.design(released.mechanism)
+    ratio = float(released.noise_sd[0]) / (design.sensitivity * design.blocks[0].relative_scale)
+    return ratio * (math.sqrt(part) if released.mechanism == "discrete_gaussian" else part)
+
+
 def record_law(released: ReleasedSum) -> tuple[float, float]:
     """Return mean and standard deviation of how many records went in, given their noisy count.
 
@@ -106,13 +114,8 @@ def record_law(released: ReleasedSum) -> tuple[float, float]:
     most = released.cohort_size * released.query.records_per_client
     seen, sd = noisy_count(released)
     centre = min(max(seen, -6.0 * sd), most + 6.0 * sd)
-    low, high = -centre / sd, (most - centre) / sd
-    mass = 0.5 * (math.erfc(low / _ROOT_2) - math.erfc(high / _ROOT_2))
-    if high < 0.0:  # both tails of the same side, where nothing cancels
-        mass = 0.5 * (math.erfc(-high / _ROOT_2) - math.erfc(-low / _ROOT_2))
-    left, right = (math.exp(-0.5 * each**2) / _ROOT_2_PI for each in (low, high))
-    shift = (left - right) / mass
-    spread = 1.0 + (low * left - high * right) / mass - shift**2
+    ends = np.array([-centre / sd, (most - centre) / sd])
+    shift, spread = (float(each) for each in cut_normal_moments(*ends))
     return min(max(centre + sd * shift, 0.0), float(most)), sd * math.sqrt(max(spread, 1e-12))
 
 

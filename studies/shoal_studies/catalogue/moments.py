@@ -21,6 +21,7 @@ from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.moments import NORM_RATIO
 from shoal_protocol.queries.sums import largest_norms
 from shoal_protocol.rounds.outcomes import ReleasedSum
+from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Finite, PositiveSize
 from shoal_studies.catalogue.measurements import query_of
 from shoal_studies.catalogue.regression import (
@@ -34,8 +35,7 @@ from shoal_studies.catalogue.regression import (
 )
 from shoal_studies.catalogue.study import FixedStudy, require_due, round_terms
 from shoal_studies.contract import Learner, RequestedRound
-from shoal_studies.posteriors.base import LEVEL, BasePosterior
-from shoal_studies.posteriors.forms import Part
+from shoal_studies.posteriors.base import LEVEL, BasePosterior, cut_normal_moments
 from shoal_studies.posteriors.summaries import Summary
 from shoal_studies.regression.linear import noise_sd, sure_norms
 from shoal_studies.regression.measured import Measured, measured, records_of
@@ -54,7 +54,7 @@ _NEAREST: Final = 0.999  # to 1, of a correlation whose sampling is looked at
 _FARTHEST: Final = 6.0  # standard deviations outside of what a correlation can be
 
 
-class MeasuredColumn(Part):
+class MeasuredColumn(Model):
     """A column with its public bounds, and the centre and spread by which a round measured it.
 
     A spread may well be as small as `spread` over `looseness`. `is_binary`: all values seem to be
@@ -196,14 +196,8 @@ class MomentsPosterior(BasePosterior):
     @cached_property
     def _moments(self) -> tuple[Floats, Floats]:
         seen, sd = self._seen
-        sign, least, low, high = self._ends
-        mass = ndtr(high) - least
-        left, right = (
-            np.exp(-0.5 * np.minimum(each**2, 1400.0)) / math.sqrt(2.0 * math.pi)
-            for each in (low, high)
-        )
-        shift = (left - right) / mass
-        spread = 1.0 + (low * left - high * right) / mass - shift**2
+        sign, _, low, high = self._ends
+        shift, spread = cut_normal_moments(low, high)
         mean = sign * np.clip(np.abs(seen) + sd * shift, -1.0, 1.0)
         return mean, sd * np.sqrt(np.maximum(spread, 1e-6))
 

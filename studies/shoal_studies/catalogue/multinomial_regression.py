@@ -29,7 +29,13 @@ from shoal_studies.catalogue.regression import (
     within_reach,
 )
 from shoal_studies.catalogue.study import FixedStudy, round_terms
-from shoal_studies.posteriors.base import BasePosterior, evenly_spread, require_level, rows_of
+from shoal_studies.posteriors.base import (
+    BasePosterior,
+    evenly_spread,
+    require_level,
+    rows_of,
+    square_root,
+)
 
 _DRAWS: Final = 1_000
 _MOST_COEFFICIENTS: Final = 256  # of 1,000 a round would take a trainer minutes and a gigabyte
@@ -107,9 +113,7 @@ class MultinomialRegressionPosterior(MeasuredCoefficients):
         means = np.array(self.components or [self.coefficients]).reshape(-1, others, width)
         picked = np.searchsorted(np.cumsum(self.shares[:-1]), points[:, -1])
         between = self._within.reshape(others, width, others, width)
-        covariances = np.einsum("ni,kilj,nj->nkl", design, between, design)
-        values, vectors = np.linalg.eigh(covariances)
-        roots = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
+        roots = square_root(np.einsum("ni,kilj,nj->nkl", design, between, design))
         predictors = np.einsum("dki,ni->dnk", means[picked], design)
         predictors += np.einsum("nkl,dl->dnk", roots, ndtri(points[:, :-1]))
         return class_probabilities(np.pad(predictors, ((0, 0), (0, 0), (1, 0))))

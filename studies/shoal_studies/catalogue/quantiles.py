@@ -14,6 +14,7 @@ from shoal_protocol.queries import Axis, EdgeCut, Table, Tables
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName
 from shoal_protocol.queries.sums import tables_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
+from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Finite
 from shoal_studies.catalogue.measurements import noisy_count, query_of
 from shoal_studies.catalogue.study import require_due, round_terms
@@ -32,9 +33,7 @@ from shoal_studies.posteriors.forms import (
     KnownQuantile,
     Number,
     NumbersPosterior,
-    Part,
     reach_of,
-    tails_of,
 )
 
 _REACH: Final = 4.0  # standard deviations: where a quantile may be the next round looks
@@ -91,7 +90,7 @@ def next_edges(law: Below, shares: Sequence[float], bins: int) -> tuple[float, .
     return tuple(found.tolist())
 
 
-class VariableQuantiles(Part):
+class VariableQuantiles(Model):
     """What is known of a variable's quantiles, within `bounds`, of `present` records."""
 
     name: str
@@ -224,8 +223,8 @@ class Quantiles:
         counts = [noisy_count(released) for released in sums]
         weights = [sd**-2 for _, sd in counts]
         total = sum(seen * weight for (seen, _), weight in zip(counts, weights, strict=True))
-        tails = tails_of(sums[-1].mechanism)
-        reach = reach_of(LEVEL, tails)
+        mechanism = sums[-1].mechanism
+        reach = reach_of(LEVEL, mechanism)
         return QuantilesPosterior.of(
             variables=tuple(
                 self._variable(bounds, law, reach)
@@ -233,7 +232,7 @@ class Quantiles:
             ),
             total=Known(mean=total / sum(weights), sd=sum(weights) ** -0.5),
             records=max(1, round(total / sum(weights))),
-            tails=tails,
+            mechanism=mechanism,
             columns=tuple(each.name for each in self.task.columns),
         )
 

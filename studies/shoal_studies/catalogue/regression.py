@@ -40,8 +40,9 @@ from shoal_studies.posteriors.base import (
     mixture_quantiles,
     normal_intervals,
     require_level,
+    semidefinite,
+    square_root,
 )
-from shoal_studies.posteriors.forms import Part
 from shoal_studies.posteriors.summaries import Summary
 
 _AT_AN_EDGE: Final = (0.0205, 0.05)  # half ranges: as near as is told; where noise hides a spread
@@ -128,7 +129,7 @@ class Effects:
         return normal_intervals(self.mean, self.sd, level)
 
 
-class PooledFactor(Part):
+class PooledFactor(Model):
     """Effects of the levels of `variable` are normal with an unknown standard deviation.
 
     That is one of `spreads`, in the predictor's units, with the probabilities `shares`. `columns`
@@ -337,9 +338,8 @@ class MeasuredCoefficients(NormalCoefficients):
         if not self.components:
             return self.covariance_matrix
         away = np.array(self.components) - self.mean
-        within = self.covariance_matrix - away.T @ (np.array(self.shares)[:, None] * away)
-        values, vectors = np.linalg.eigh(within)
-        return np.asarray((vectors * np.maximum(values, 0.0)) @ vectors.T)
+        between = away.T @ (np.array(self.shares)[:, None] * away)
+        return semidefinite(self.covariance_matrix - between)
 
     def _quantiles(self, low: float, high: float) -> Floats:
         return self._of_combinations(np.eye(len(self.names)), np.zeros(len(self.names)), low, high)
@@ -355,8 +355,7 @@ class MeasuredCoefficients(NormalCoefficients):
 
     def sample(self, count: int, generator: np.random.Generator) -> Floats:
         """Return draws of the coefficients, shape (count, k): no privacy depends on them."""
-        values, vectors = np.linalg.eigh(self._within)
-        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        root = square_root(self._within)
         means = np.array(self.components or [self.coefficients])
         picked = generator.choice(len(means), size=count, p=self.shares or None)
         return np.asarray(means[picked] + generator.standard_normal((count, len(root))) @ root.T)

@@ -5,14 +5,13 @@ The law of one cut record is known for each rate or mean, so the cut is part of 
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
 from scipy.special import gammaln, logsumexp, ndtr
 
-from shoal_protocol.queries import FirstMoments, VectorSum
+from shoal_protocol.queries import FirstMoments, Mechanism, VectorSum
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.moments import LONGEST_VECTOR
@@ -22,7 +21,6 @@ from shoal_protocol.wire.encoding import Base64, Positive, PositiveSize, Radius,
 from shoal_studies.catalogue.measurements import query_of, record_count, record_law
 from shoal_studies.catalogue.one_round import (
     LogDensity,
-    SummedNoise,
     bulk,
     noise_of,
     record_counts,
@@ -37,11 +35,9 @@ from shoal_studies.catalogue.study import (
 from shoal_studies.posteriors.base import LEVEL, BasePosterior, normal_density
 from shoal_studies.posteriors.forms import (
     StoredDraws,
-    Tails,
     decoded_numbers,
     encoded,
     reach_of,
-    tails_of,
 )
 
 
@@ -103,11 +99,12 @@ upper = 20                     # counts are cut to it, and noise grows with it
         # The prior's own bulk, in log rates: nothing that was seen can widen it.
         low = max(math.log(shape / rate) - 45.0 / min(shape, 1.0), _LOWEST_LOG_RATE)
         summary = _summary(
-            _noisy_sum(released, normalised=False),
+            released,
             lambda logs: shape * logs - rate * np.exp(logs),
-            _CutPoisson(query_of(released, FirstMoments)),
+            _cut_poisson(query_of(released, FirstMoments)),
             (low, math.log((60.0 + 4.0 * shape) / rate)),
             np.exp,
+            normalised=False,
         )
         return PoissonPosterior(
             columns=(self.column,),
@@ -167,11 +164,12 @@ systolic_pressure = [60, 220]
         mean = 0.0 if self.prior_mean is None else (self.prior_mean - centre) / unit
         sd = 1.0 if self.prior_sd is None else self.prior_sd / unit
         summary = _summary(
-            _noisy_sum(released, normalised=True),
+            released,
             lambda means: -0.5 * ((means - mean) / sd) ** 2,
-            _CutNormal(self.sd / unit),
+            lambda means: _cut_normal(means, self.sd / unit),
             (mean - 9.0 * sd, mean + 9.0 * sd),
             lambda means: centre + unit * means,
+            normalised=True,
         )
         return NormalMeanPosterior(
             columns=(bounds.name,),
@@ -185,7 +183,7 @@ class VectorSumPosterior(BasePosterior):
     """Of means of the cohort's own records, cut to bounds and ball; noise alone makes it wide.
 
     `total` has the sums. `sums` are the columns' doubles in half ranges about the bounds' middles,
-    each with noise of standard deviation `noise_sd` and of these `tails`. `record_count` is how
+    each with noise of standard deviation `noise_sd` by this `mechanism`. `record_count` is how
     many records the noisy count says, give or take `record_count_sd`.
     """
 
@@ -193,7 +191,7 @@ class VectorSumPosterior(BasePosterior):
     bounds: Annotated[tuple[ColumnBounds, ...], Field(min_length=1, max_length=512)]
     sums: Base64
     noise_sd: PositiveSize
-    tails: Tails
+    mechanism: Mechanism
     record_count: PositiveSize
     record_count_sd: PositiveSize
 
@@ -234,11 +232,11 @@ class VectorSumPosterior(BasePosterior):
         Raises:
             ValueError: `level` is not strictly between 0 and 1.
         """
-        reach = reach_of(level, self.tails) * self.total_sd
+        reach = reach_of(level, self.mechanism) * self.total_sd
         return np.column_stack([self.total - reach, self.total + reach])
 
     def _quantiles(self, low: float, high: float) -> Floats:
-        reach = reach_of(high - low, self.tails) * self.sd
+        reach = reach_of(high - low, self.mechanism) * self.sd
         return np.column_stack([self.mean - reach, self.mean + reach])
 
     def sample(self, count: int, generator: np.random.Generator) -> Floats:
@@ -322,7 +320,7 @@ systolic_pressure = [80, 200]
             bounds=self.columns,
             sums=encoded(released.values[:-1] / query.grid**2),
             noise_sd=float(released.noise_sd[0]) / query.grid**2,
-            tails=tails_of(released.mechanism),
+            mechanism=released.mechanism,
             record_count=max(1.0, records),
             record_count_sd=sd,
         )
@@ -336,118 +334,75 @@ systolic_pressure = [80, 200]
 # cutting to the bounds, so the cut is part of the model.
 
 
-@dataclass(frozen=True, kw_only=True)
-class NoisySum:
-    """A sum of n records' statistics plus noise.
-
-    What was seen is `value` + `shift` n, in the statistic's units: the sum if `shift` is what was
-    subtracted from each record. n is one of `records`, shape (m,), with log probability
-    `log_weights`.
-    """
-
-    value: float
-    shift: float
-    noise: SummedNoise
-    records: Floats
-    log_weights: Floats
-
-    def sums(self) -> Floats:
-        """Return the noisy sum for each possible number of records."""
-        return self.value + self.shift * self.records
-
-
-@dataclass(frozen=True)
-class Moments:
-    """Mean and variance of one record's statistic, each shape (t,), at t parameters."""
-
-    mean: Floats
-    variance: Floats
-
-
-def log_likelihood(seen: NoisySum, moments: Moments) -> Floats:
-    """Return the log likelihood of the noisy sum, shape (t,)."""
-    weights, variances = seen.noise.normal_mixture()
-    total = np.full(len(moments.mean), -np.inf)
-    for value, records, log_weight in zip(seen.sums(), seen.records, seen.log_weights, strict=True):
-        variance = records * moments.variance[:, None] + variances
-        gaps = (value - records * moments.mean)[:, None]
-        logs = np.log(weights) - 0.5 * (gaps**2 / variance + np.log(2.0 * math.pi * variance))
-        total = np.logaddexp(total, logsumexp(logs, axis=1) + log_weight)
-    return total
-
-
 _LOWEST_LOG_RATE: Final = -700.0
 
 
-class _CutPoisson:
-    """A Poisson count, the rate given by its logarithm; everything above the bound is the bound."""
+_Law = Callable[[Floats], tuple[Floats, Floats]]
+"""Returns mean and variance of one record's statistic at t parameters, each shape (t,)."""
 
-    def __init__(self, query: FirstMoments) -> None:
-        [column] = query.columns
-        self._upper = round(2.0 * column.scale)
-        counts = np.arange(self._upper + 1, dtype=np.float64)
-        single = query.model_copy(update={"records_per_client": len(counts)})
-        # What the grid makes of each count: rounding to it moves large sums by more than nothing.
-        self._values = (
-            column.centre + column.scale * single.rows(counts[:, None])[:, 0] / query.grid
-        )
-        self._counts, self._log_factorials = counts, gammaln(counts + 1.0)
 
-    def moments(self, parameters: Floats) -> Moments:
-        """Return mean and variance of a count, each shape (t,)."""
-        logs = np.outer(parameters, self._counts) - self._log_factorials
+def _cut_poisson(query: FirstMoments) -> _Law:
+    """Return the law of a count by its rate's logarithm; all above the bound is the bound."""
+    [column] = query.columns
+    counts = np.arange(round(2.0 * column.scale) + 1, dtype=np.float64)
+    single = query.model_copy(update={"records_per_client": len(counts)})
+    # What the grid makes of each count: rounding to it moves large sums by more than nothing.
+    values = column.centre + column.scale * single.rows(counts[:, None])[:, 0] / query.grid
+    log_factorials = gammaln(counts + 1.0)
+
+    def moments(parameters: Floats) -> tuple[Floats, Floats]:
+        logs = np.outer(parameters, counts) - log_factorials
         masses = np.exp(logs - np.exp(parameters)[:, None])
         masses[:, -1] = np.maximum(1.0 - masses[:, :-1].sum(axis=1), 0.0)
-        mean = masses @ self._values
-        return Moments(mean, (masses * (self._values - mean[:, None]) ** 2).sum(axis=1))
+        mean = masses @ values
+        return mean, (masses * (values - mean[:, None]) ** 2).sum(axis=1)
+
+    return moments
 
 
-@dataclass(frozen=True)
-class _CutNormal:
-    """A normal record, by its mean, cut to [-1, 1]."""
-
-    sd: float
-
-    def moments(self, parameters: Floats) -> Moments:
-        """Return mean and variance of the cut record, each shape (t,)."""
-        below, above = (-1.0 - parameters) / self.sd, (1.0 - parameters) / self.sd
-        under, over = ndtr(below), ndtr(-above)
-        inside = np.maximum(1.0 - under - over, 0.0)
-        falls = [normal_density(each) for each in (below, above)]
-        # About the parameter, where nothing cancels: first and second moment inside the bounds.
-        first = self.sd * (falls[0] - falls[1])
-        second = self.sd**2 * (inside + below * falls[0] - above * falls[1])
-        left, right = -1.0 - parameters, 1.0 - parameters
-        shift = first + under * left + over * right
-        square = second + under * left**2 + over * right**2
-        return Moments(parameters + shift, np.maximum(square - shift**2, 0.0))
+def _cut_normal(means: Floats, sd: float) -> tuple[Floats, Floats]:
+    """Return mean and variance of a normal record, by its mean, that is cut to [-1, 1]."""
+    left, right = -1.0 - means, 1.0 - means
+    below, above = left / sd, right / sd
+    under, over = ndtr(below), ndtr(-above)
+    inside = np.maximum(1.0 - under - over, 0.0)
+    falls = [normal_density(each) for each in (below, above)]
+    # About the parameter, where nothing cancels: first and second moment inside the bounds.
+    first = sd * (falls[0] - falls[1])
+    second = sd**2 * (inside + below * falls[0] - above * falls[1])
+    shift = first + under * left + over * right
+    square = second + under * left**2 + over * right**2
+    return means + shift, np.maximum(square - shift**2, 0.0)
 
 
-def _noisy_sum(released: ReleasedSum, *, normalised: bool) -> NoisySum:
-    """Return the sum of the column, in normalised units or in its own."""
+def _summary(
+    released: ReleasedSum,
+    log_prior: LogDensity,
+    law: _Law,
+    edges: tuple[float, float],
+    parameter: Callable[[Floats], Floats],
+    *,
+    normalised: bool,
+) -> dict[str, Any]:
+    """Return the posterior of a parameter with mass between `edges`, by the sum of a column.
+
+    `law` is that of the column's values in normalised units, or in its own.
+    """
     query = query_of(released, FirstMoments)
     [column] = query.columns
     centre, unit = (0.0, 1.0) if normalised else (column.centre, column.scale)
     records, log_weights = record_counts(released)
-    return NoisySum(
-        value=unit * float(released.values[0]) / query.grid**2,
-        shift=centre,
-        noise=noise_of(released, 0, query.grid**2 / unit),
-        records=records,
-        log_weights=log_weights,
-    )
-
-
-def _summary(
-    seen: NoisySum,
-    log_prior: LogDensity,
-    law: _CutPoisson | _CutNormal,
-    edges: tuple[float, float],
-    parameter: Callable[[Floats], Floats],
-) -> dict[str, Any]:
-    """Return the posterior of a parameter with mass between `edges`."""
+    sums = unit * float(released.values[0]) / query.grid**2 + centre * records
+    weights, variances = noise_of(released, 0, query.grid**2 / unit).normal_mixture()
 
     def log_density(points: Floats) -> Floats:
-        return log_prior(points) + log_likelihood(seen, law.moments(points))
+        means, spreads = law(points)
+        total = np.full(len(points), -np.inf)
+        for value, count, log_weight in zip(sums, records, log_weights, strict=True):
+            variance = count * spreads[:, None] + variances
+            gaps = (value - count * means)[:, None]
+            logs = np.log(weights) - 0.5 * (gaps**2 / variance + np.log(2.0 * math.pi * variance))
+            total = np.logaddexp(total, logsumexp(logs, axis=1) + log_weight)
+        return np.asarray(log_prior(points) + total)
 
     return summarise(log_density, *bulk(log_density, *edges), parameter)

@@ -7,7 +7,7 @@ bounds are cut to them by the client.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Self
 
@@ -16,7 +16,7 @@ from pydantic import Field, field_validator, model_validator
 
 from shoal_protocol.jobs.job_request import AS_STATED, TOLERANCE, Range, RoundTerms, Terms
 from shoal_protocol.queries import Column, Query, QueryName
-from shoal_protocol.queries.columns import ColumnBounds, ColumnName, variables_of
+from shoal_protocol.queries.columns import ColumnBounds, ColumnName, Level, variables_of
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.trust.dictionary import Coding, codings_of_terms
 from shoal_protocol.wire.documents import Model
@@ -166,6 +166,19 @@ def require_features(features: Sequence[ColumnBounds], target: ColumnBounds) -> 
         raise ValueError("the target must not be one of the features")
     if "intercept" in names:
         raise ValueError("no feature may be called 'intercept': the constant term is")
+
+
+def bounds_read(columns: Iterable[ColumnBounds]) -> Iterator[tuple[str, float, float, bool]]:
+    """Yield variables, the bounds to which columns or factors cut them, and if they are levels."""
+    for column in columns:
+        if column.term is None:
+            yield column.name, column.lower, column.upper, False
+            continue
+        for factor in column.term.factors:
+            if isinstance(factor, Level):
+                yield factor.variable, 0.0, max(1.0, factor.value), True
+            else:
+                yield factor.variable, factor.lower, factor.upper, False
 
 
 def require_due(task: Study, population: int, sums: Sequence[ReleasedSum]) -> None:

@@ -15,13 +15,14 @@ from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import in_units
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.trust.dictionary import Coding, codings_of_target
+from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Finite, PositiveSize, Real
 from shoal_studies.catalogue.measurements import noisy_count, query_of
 from shoal_studies.catalogue.one_round import generator_for, noise_of
 from shoal_studies.catalogue.regression import TargetFamily
 from shoal_studies.catalogue.study import SUM_BITS, OneRoundStudy
 from shoal_studies.posteriors.base import BasePosterior
-from shoal_studies.posteriors.forms import Known, Number, NumbersPosterior, Part, tails_of
+from shoal_studies.posteriors.forms import Known, Number, NumbersPosterior
 
 _LIMITS: Final = {"logistic": 3.0}
 """Of scores, by default: minus the logarithm of .05."""
@@ -30,7 +31,7 @@ _FEW_CUT: Final = 0.001  # share of scores
 _SURELY: Final = 2.0  # standard deviations of noise
 
 
-class Site(Part):
+class Site(Model):
     """A level of the site: `name`, the `value` that records hold, and what predicts there.
 
     `coefficients` are the constant and each feature's, in the data's units.
@@ -41,7 +42,7 @@ class Site(Part):
     coefficients: Annotated[tuple[Finite, ...], Field(min_length=2, max_length=251)]
 
 
-class SiteScore(Part):
+class SiteScore(Model):
     """How well predictions did at a site, by `records` of its: as noise lets it be known.
 
     `score` is the mean square error in the target's units, or minus the mean logarithm of what
@@ -59,7 +60,7 @@ class SiteScore(Part):
     explained: Known | None
 
 
-class CalibrationBin(Part):
+class CalibrationBin(Model):
     """Records of about the same prediction: means of it and of targets, from 0 to 1 in bounds."""
 
     predicted: Known
@@ -237,7 +238,7 @@ systolic_pressure = [60, 220]
         return ValidationPosterior.of(
             records=max(1, round(total)),
             columns=tuple(each.name for each in self.columns),
-            tails=tails_of(released.mechanism),
+            mechanism=released.mechanism,
             total=Known(mean=total, sd=total_sd),
             family=self.family,
             target=self.target.name,

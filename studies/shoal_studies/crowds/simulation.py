@@ -103,14 +103,6 @@ class CrowdModel(Model):
         return np.asarray(self.weights.mean(axis=0))
 
     @property
-    def spread(self) -> Floats:
-        """The variance of each normalised weight over the instances, divisor k - 1, shape (p,).
-
-        Zeros if there is one instance.
-        """
-        return np.asarray(self.weights.var(axis=0, ddof=min(1, len(self.instances) - 1)))
-
-    @property
     def coefficients(self) -> Floats:
         """The averaged model's coefficients in the units of the data, shape (1 + m,)."""
         return _to_data_units(self.task, self.averaged)
@@ -206,25 +198,6 @@ def in_turn(rows: Floats, targets: Floats, generator: np.random.Generator) -> Co
             waiting = np.vstack([waiting, generator.permuted(once, axis=0)])
         chosen, waiting = waiting[:count], waiting[count:]
         return rows[chosen], targets[chosen]
-
-    return pick
-
-
-def turning(first: Contributors, second: Contributors, *, at: int) -> Contributors:
-    """Return contributors of `first`, and after `at` contributions of `second`: the truth turns."""
-    made = 0
-
-    def pick(count: int, replicates: int) -> tuple[Floats, Floats]:
-        nonlocal made
-        early = min(count, max(0, at - made))
-        made += count
-        parts = [
-            contributors(several, replicates)
-            for contributors, several in ((first, early), (second, count - early))
-            if several
-        ]
-        rows, targets = zip(*parts, strict=True)
-        return np.concatenate(rows), np.concatenate(targets)
 
     return pick
 
@@ -353,46 +326,15 @@ class SimulatedCrowd:
         Raises:
             ValueError: a column of the task is missing or coded otherwise, or sessions are below 0.
         """
-        return self.follow(
-            task,
-            moments=1,
-            contributions_per_client=contributions_per_client,
-            open_sessions=open_sessions,
-        )[-1]
-
-    def follow(
-        self,
-        task: CrowdTask,
-        *,
-        moments: int,
-        turning_to: "SimulatedCrowd | None" = None,
-        contributions_per_client: int = 1,
-        open_sessions: int = 0,
-    ) -> tuple[CrowdModel, ...]:
-        """Return the model at the start and at so many even `moments`, the last at the end.
-
-        After all clients of this crowd those of `turning_to` contribute, in the same job: the
-        truth turns in mid-stream. `averaged` and `spread` of the models are the trajectory.
-
-        Raises:
-            ValueError: as `learn`, or there are no moments.
-        """
         [seeds] = self._seeds.spawn(1)
         generator = np.random.default_rng(seeds)
         rows, targets = self._design(task)
         total = contributions_per_client * len(rows)
         contributors = in_turn(rows, targets, generator)
-        if turning_to is not None:
-            rows, targets = turning_to._design(task)
-            second = in_turn(rows, targets, generator)
-            contributors = turning(contributors, second, at=total)
-            total += contributions_per_client * len(rows)
-        after = sorted({total * number // moments for number in range(moments + 1)})
-        seen = simulate(task, contributors, generator, after=after, open_sessions=open_sessions)
-        return tuple(
-            CrowdModel.of(task, instances[0], made)
-            for made, instances in zip(after, seen, strict=True)
+        [[instances]] = simulate(
+            task, contributors, generator, after=[total], open_sessions=open_sessions
         )
+        return CrowdModel.of(task, instances, total)
 
     def _design(self, task: CrowdTask) -> tuple[Floats, Floats]:
         """Return rows, shape (n, r, p), and targets, (n, r), of n clients.

@@ -51,10 +51,6 @@ class Contraction:
         """Stationary mean square of the mean: averaging gains 1 + pull (k - 1) for m = 0, not k."""
         return self.instance_variance / self._gain
 
-    def pulled(self, updates: float) -> float:
-        """Return the part of the start's error that remains in the mean after so many updates."""
-        return math.exp(updates * math.log1p(-self.pull / (self.instances + self.open_sessions)))
-
     def squared_error_after(self, updates: float, *, start_error: float) -> float:
         """Return the mean square of the averaged model, all instances `start_error` off at first.
 

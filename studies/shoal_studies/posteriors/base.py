@@ -42,12 +42,7 @@ def normal_intervals(mean: Floats, sd: Floats, level: float) -> Floats:
         ValueError: `level` is not strictly between 0 and 1.
     """
     require_level(level)
-    return normal_quantiles(mean, sd, 0.5 + level / 2.0)
-
-
-def normal_quantiles(mean: Floats, sd: Floats, high: float) -> Floats:
-    """Return the quantiles at 1 - `high` and `high` of normals, shape (n, 2)."""
-    reach = NormalDist().inv_cdf(high) * sd
+    reach = NormalDist().inv_cdf(0.5 + level / 2.0) * sd
     return np.column_stack([mean - reach, mean + reach])
 
 
@@ -129,9 +124,30 @@ def expected_probabilities(mean: Floats, sd: Floats) -> tuple[Floats, Floats]:
     return expected, np.sqrt(np.maximum((values - expected[:, None]) ** 2 @ weights, 0.0))
 
 
+def semidefinite(matrix: Floats, least: float = 0.0) -> Floats:
+    """Return a symmetric matrix with its eigenvalues raised to `least` where they are below."""
+    values, vectors = np.linalg.eigh(matrix)
+    return np.asarray((vectors * np.maximum(values, least)) @ vectors.T)
+
+
+def square_root(covariance: Floats) -> Floats:
+    """Return R with R R' the covariance, shape (..., k, k), which may be singular."""
+    values, vectors = np.linalg.eigh(covariance)
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :])
+
+
 def normal_density(values: Floats) -> Floats:
     """Return the standard normal density at values of any shape."""
     return np.asarray(np.exp(-0.5 * values**2) / math.sqrt(2.0 * math.pi))
+
+
+def cut_normal_moments(low: Floats, high: Floats) -> tuple[Floats, Floats]:
+    """Return mean and variance of a standard normal between `low` and `high`, of any shape."""
+    above = low + high > 0.0  # then the mass is taken from the other side, where nothing cancels
+    mass = ndtr(np.where(above, -low, high)) - ndtr(np.where(above, -high, low))
+    left, right = normal_density(low), normal_density(high)
+    mean = (left - right) / mass
+    return mean, 1.0 + (low * left - high * right) / mass - mean**2
 
 
 def evenly_spread(count: int, size: int) -> Floats:
@@ -453,15 +469,11 @@ class NormalCoefficients(BasePosterior):
         return np.sqrt(np.diagonal(self.covariance_matrix))
 
     def _quantiles(self, low: float, high: float) -> Floats:
-        return normal_quantiles(self.mean, self.sd, high)
+        return normal_intervals(self.mean, self.sd, high - low)
 
     def sample(self, count: int, generator: np.random.Generator) -> Floats:
-        """Return `count` draws of the coefficients, shape (count, k): no privacy depends on them.
-
-        The square root of the covariance is its symmetric one, so a singular matrix is fine.
-        """
-        values, vectors = np.linalg.eigh(self.covariance_matrix)
-        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        """Return draws of the coefficients, shape (count, k): no privacy depends on them."""
+        root = square_root(self.covariance_matrix)
         return np.asarray(self.mean + generator.standard_normal((count, len(root))) @ root.T)
 
     @property

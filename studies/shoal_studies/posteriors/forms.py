@@ -11,7 +11,7 @@ import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,21 +99,15 @@ class StoredDraws(DrawnPosterior):
 REACHES: Final = np.linspace(-6.0, 6.0, 49)
 """A quantile's points: standard deviations of the noise in the number of records below it."""
 
-Tails = Literal["normal", "laplace"]
 
-
-class Part(Model):
-    """A part of a posterior."""
-
-
-class Known(Part):
+class Known(Model):
     """A number with normal noise."""
 
     mean: Finite
     sd: Size
 
 
-class KnownQuantile(Part):
+class KnownQuantile(Model):
     """The `level` quantile: its interval's ends at `REACHES`, and its likely value at 0."""
 
     level: Annotated[float, Field(gt=0.0, lt=1.0)]
@@ -159,13 +153,8 @@ class Number:
         return np.sqrt(values) if self.is_root else values
 
 
-def tails_of(mechanism: Mechanism) -> Tails:
-    """Return the tails of sums with a mechanism's noise."""
-    return "normal" if mechanism == "discrete_gaussian" else "laplace"
-
-
-def reach_of(level: float, tails: Tails) -> float:
-    """Return how many standard deviations contain a number with probability `level`.
+def reach_of(level: float, mechanism: Mechanism) -> float:
+    """Return how many standard deviations of noise contain a number with probability `level`.
 
     A sum of Laplace variables has lighter tails than one Laplace variable of the same variance, and
     heavier tails than a normal variable; the wider of the two is returned.
@@ -175,17 +164,19 @@ def reach_of(level: float, tails: Tails) -> float:
     """
     require_level(level)
     normal = NormalDist().inv_cdf(0.5 + level / 2.0)
-    return normal if tails == "normal" else max(normal, -math.log(1.0 - level) / math.sqrt(2.0))
+    if mechanism == "discrete_gaussian":
+        return normal
+    return max(normal, -math.log(1.0 - level) / math.sqrt(2.0))
 
 
 class NumbersPosterior(BasePosterior):
     """A posterior of numbers that are treated as independent, in draws, too.
 
-    With Laplace `tails` intervals are as wide as those of a single Laplace variable. `total` is the
+    With Laplace noise intervals are as wide as those of a single Laplace variable. `total` is the
     number of records.
     """
 
-    tails: Tails
+    mechanism: Mechanism
     total: Known
 
     @classmethod
@@ -226,7 +217,7 @@ class NumbersPosterior(BasePosterior):
         Raises:
             ValueError: `level` is not strictly between 0 and 1.
         """
-        reach, rows = reach_of(level, self.tails), []
+        reach, rows = reach_of(level, self.mechanism), []
         for each in self._listed:
             low, high = each.at(np.array([-reach, reach]))
             is_long = each.points or (each.whole is None and abs(each.mean) >= 1e4)
@@ -240,7 +231,7 @@ class NumbersPosterior(BasePosterior):
         return Summary(self.title, headings, tuple(rows), (*self.facts, *caution))
 
     def _quantiles(self, low: float, high: float) -> Floats:
-        reach = reach_of(high - low, self.tails)
+        reach = reach_of(high - low, self.mechanism)
         return np.array([each.at(np.array([-reach, reach])) for each in self.numbers])
 
     def sample(self, count: int, generator: np.random.Generator) -> Floats:

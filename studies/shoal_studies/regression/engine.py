@@ -10,30 +10,35 @@ What the sums tell is read under many plausible designs, of which the posterior 
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final, Self, TypeVar
+from typing import Final, Generic, Self, TypeVar
 
 import numpy as np
+from scipy.special import softmax
 
 from shoal_protocol.queries import (
     ClassScoreSum,
     Column,
     ColumnMoments,
+    HazardScoreSum,
+    Query,
     ScoreSum,
     WeightedRowMatrix,
 )
-from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.scores import LARGEST_COORDINATE
 from shoal_protocol.queries.sums import in_units, matrix_from, scores_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_studies.catalogue import regression as rules
-from shoal_studies.catalogue.measurements import query_of
+from shoal_studies.catalogue.measurements import noise_ratio, query_of
 from shoal_studies.catalogue.regression import MeasuredRegressionPosterior, RegressionTask
+from shoal_studies.catalogue.study import Study, require_due
 from shoal_studies.contract import RequestedRound
-from shoal_studies.quasi_likelihood import averaged, weights_of
+from shoal_studies.posteriors.base import BasePosterior
+from shoal_studies.quasi_likelihood import averaged
 from shoal_studies.regression import constants
 from shoal_studies.regression.families import FAMILIES, NEAR, TargetFamily
 from shoal_studies.regression.judging import (
@@ -42,10 +47,11 @@ from shoal_studies.regression.judging import (
     lost_squares,
 )
 from shoal_studies.regression.measured import (
-    Likelihood,
-    RegressionSums,
+    Measured,
     inverted,
+    measured,
     pooled_estimate,
+    records_of,
 )
 from shoal_studies.regression.plausible_designs import (
     DesignRows,
@@ -57,7 +63,6 @@ from shoal_studies.regression.scores import (
     DesignLikelihood,
     Fit,
     NormalPrior,
-    ScoreLikelihood,
     Scores,
     TargetScores,
     log_dispersions,
@@ -65,6 +70,7 @@ from shoal_studies.regression.scores import (
     scatter_seen,
 )
 
+ScoreQuery = ScoreSum | ClassScoreSum | HazardScoreSum
 ScoresT = TypeVar("ScoresT", bound=Scores)
 
 _UNCUT: Final = 1e40  # a cut that nothing reaches, in any unit
@@ -73,43 +79,132 @@ _SURELY_WITHIN: Final = 6.0  # standard deviations of a dispersion
 _ROUGHLY, NEARLY = 0.3, 0.1  # errors of a design while fits are rough
 _SURELY: Final = 2.0  # standard deviations of noise
 NARROW: Final = 2  # rounds before that of scores which is not widened
+_LEAST_WEIGHT: Final = 0.01  # mean weight over the largest
 _FEW: Final = 4  # designs by which errors of designs, and priors, are told apart
 
 
+TaskT = TypeVar("TaskT", bound=Study)
+
+
 @dataclass(frozen=True)
-class ScoredRegression:
-    """The learner of a `RegressionTask` whose purpose is intervals."""
+class ScoredJob(ABC, Generic[TaskT]):
+    """What follows from the sums of a regression so far: the next round, or the posterior."""
 
-    task: RegressionTask
+    task: TaskT
+    sums: Sequence[ReleasedSum]
 
-    def next(
-        self, population: int, sums: Sequence[ReleasedSum]
-    ) -> RequestedRound | MeasuredRegressionPosterior:
-        """Return the round after these, or the posterior."""
-        shares = constants.SHARES
-        if not sums:
-            return RequestedRound(query=rules.first_query(self.task), share=shares[0])
-        job = _JobSums(self.task, sums)
-        if len(sums) == 1:
-            return RequestedRound(query=job.moments_query, share=shares[1])
-        if len(sums) < len(shares):
-            return RequestedRound(query=job.score_query(), share=shares[len(sums)])
-        return job.posterior()
+    @cached_property
+    def records(self) -> tuple[float, float]:
+        """How many records there are, and the standard deviation of that."""
+        return records_of(self.sums)
+
+    @cached_property
+    def all_columns(self) -> Measured:
+        """All columns as the first round measured them; later rounds do not change this."""
+        return measured(self.sums[0], self.task.columns, records_of(self.sums[:1])[0])
+
+    @property
+    def query(self) -> Query:
+        """The next round's query."""
+        match len(self.sums):
+            case 0:
+                return rules.first_query(self.task)
+            case 1:
+                return self.moments_query
+        return self.score_query()
+
+    @property
+    @abstractmethod
+    def moments_query(self) -> Query:
+        """The second round's query."""
+
+    @abstractmethod
+    def score_query(self) -> Query:
+        """Return the query for scores where the sums so far lead to."""
+
+    @abstractmethod
+    def posterior(self) -> BasePosterior:
+        """Return the posterior: a mixture over plausible designs, with the records' own scatter."""
+
+    @property
+    @abstractmethod
+    def released(self) -> ReleasedDesign:
+        """What the first two rounds tell of the rows."""
+
+    @property
+    @abstractmethod
+    def scores(self) -> Sequence[Scores]:
+        """Sums of scores that tell of coefficients."""
+
+    @property
+    @abstractmethod
+    def prior_mean(self) -> Floats:
+        """The prior's mean, shape (p,): no slopes."""
+
+    @abstractmethod
+    def prior(self, covariance: Floats, part: float) -> NormalPrior:
+        """Return the prior by the features' covariance and the part of its deviation."""
+
+    def designs(self, count: int) -> tuple[list[DesignRows], np.random.Generator]:
+        """Return so many plausible designs, and the generator that drew them."""
+        generator = np.random.default_rng([_SEED, len(self.sums)])  # public: no privacy needs it
+        return PlausibleDesigns(self.released, generator).draws(count), generator
+
+    def mixture(self, count: int) -> "Mixture":
+        """Return fits under so many plausible designs, of targets that scatter as they must.
+
+        They start where the first design's fit leads from the prior's mean.
+        """
+        designs, generator = self.designs(count)
+        scores, records = self.scores, self.records[0]
+        first = DesignLikelihood(scores, records, designs[0], 1.0, self.prior_mean)
+        prior = self.prior(designs[0].covariance, constants.PRIOR_PARTS[2])
+        near = first.fit(prior, NEARLY).mean
+        under = [DesignLikelihood(scores, records, each, 1.0, near) for each in designs]
+        return Mixture.of(under, self.prior, generator)
+
+    def noise(self, query: ScoreQuery) -> float:
+        """Return the noise of the next round, which asks `query`, in that one's units."""
+        part = constants.SHARES[len(self.sums) - 1] / constants.SHARES[len(self.sums)]
+        sensitivity = query.design(self.sums[-1].mechanism).sensitivity / query.grid**2
+        return noise_ratio(self.sums[-1], part=part) * sensitivity
+
+    def cheap_reach(self, query: ScoreQuery, records: float) -> float:
+        """Return how long scores may be for noise to be cheap, over one record's own scatter."""
+        return constants.CHEAP_NOISE * math.sqrt(records) / self.noise(query)
+
+
+@dataclass(frozen=True)
+class ScoredRegression(Generic[TaskT]):
+    """The learner of a regression in five rounds; `job` says what follows from its sums."""
+
+    task: TaskT
+    job: Callable[[TaskT, Sequence[ReleasedSum]], ScoredJob[TaskT]]
+
+    def next(self, population: int, sums: Sequence[ReleasedSum]) -> RequestedRound | BasePosterior:
+        """Return the next round, or the posterior when `sums` suffice.
+
+        Raises:
+            ValueError: `population` is not positive, or `sums` do not answer this task's rounds.
+        """
+        require_due(self.task, population, sums)
+        job = self.job(self.task, sums)
+        if len(sums) == self.task.rounds:
+            return job.posterior()
+        return RequestedRound(query=job.query, share=constants.SHARES[len(sums)])
 
 
 @dataclass(frozen=True)
 class Mixture:
     """Fits under plausible designs, shape (k,), with weights that sum to 1.
 
-    `error_odds` and `prior_odds` are posterior probabilities of `constants.DESIGN_ERRORS` and of
-    `constants.PRIOR_PARTS`.
+    `error_odds` are posterior probabilities of `constants.DESIGN_ERRORS`.
     """
 
     designs: Sequence[DesignRows]
     fits: Sequence[Fit]
     weights: Floats
     error_odds: Floats
-    prior_odds: Floats
     dispersion: float = 1.0
     dispersion_sd: float = 0.0
 
@@ -134,7 +229,7 @@ class Mixture:
         evidence = np.array(
             [np.logaddexp.reduce([one.log_evidence for one in each]) for each in few]
         )
-        odds = weights_of(evidence)
+        odds = softmax(evidence)
         if len(likelihoods) == 1:
             fits, weights = [each for [each] in few], odds
         else:
@@ -142,13 +237,11 @@ class Mixture:
             fits = [fit(likelihoods[place], *both[pair]) for place, pair in enumerate(picked)]
             logs = np.array([each.log_evidence for each in fits])
             weights = _tempered(logs - evidence[picked])
-        table = odds.reshape(len(errors), len(parts))
         return cls(
             designs=[each.design for each in likelihoods],
             fits=fits,
             weights=weights,
-            error_odds=table.sum(axis=1),
-            prior_odds=table.sum(axis=0),
+            error_odds=odds.reshape(len(errors), len(parts)).sum(axis=1),
         )
 
     @property
@@ -182,61 +275,6 @@ class Mixture:
         basis = np.zeros((len(inverse) + 1, len(inverse) + 1))
         basis[0, 0], basis[1:, 0], basis[1:, 1:] = 1.0, -inverse @ means, inverse
         return basis
-
-
-def drawn_designs(
-    released: ReleasedDesign, count: int, rounds: int
-) -> tuple[list[DesignRows], np.random.Generator]:
-    """Return so many plausible designs after so many `rounds`, and the generator that drew them."""
-    generator = np.random.default_rng([_SEED, rounds])  # public: no privacy needs it
-    return PlausibleDesigns(released, generator).draws(count), generator
-
-
-def mixture_without_dispersion(
-    drawn: tuple[Sequence[DesignRows], np.random.Generator],
-    likelihood: ScoreLikelihood,
-    prior: Callable[[Floats, float], NormalPrior],
-    start: Floats,
-) -> Mixture:
-    """Return the mixture under designs as drawn, of targets that scatter no more than they must.
-
-    `prior` is as in `Mixture.of`; fits start where the first design's leads from `start`.
-    """
-    designs, generator = drawn
-    first = likelihood.under(designs[0], 1.0, start)
-    near = first.fit(prior(designs[0].covariance, constants.PRIOR_PARTS[2]), NEARLY).mean
-    return Mixture.of([likelihood.under(each, 1.0, near) for each in designs], prior, generator)
-
-
-def noise_ratio(released: ReleasedSum, *, part: float) -> float:
-    """Return the noise of a round over its sensitivity, if an earlier one cost `part` of it."""
-    ratio = float(released.noise_sd[0]) / (
-        released.query.design(released.mechanism).sensitivity
-        * released.query.design(released.mechanism).blocks[0].relative_scale
-    )
-    return ratio * (math.sqrt(part) if released.mechanism == "discrete_gaussian" else part)
-
-
-def cheap_reach(
-    sums: Sequence[ReleasedSum], query: ScoreSum | ClassScoreSum, records: float
-) -> float:
-    """Return how long scores may be for noise to be cheap, over one record's own scatter.
-
-    `query` is that of the next round.
-    """
-    share = constants.SHARES[len(sums) - 1] / constants.SHARES[len(sums)]
-    sensitivity = query.design(sums[-1].mechanism).sensitivity / query.grid**2
-    noise = noise_ratio(sums[-1], part=share) * sensitivity
-    return constants.CHEAP_NOISE * math.sqrt(records) / noise
-
-
-def farthest_row(bounds: Sequence[ColumnBounds], columns: Sequence[Column]) -> float:
-    """Return the norm of the longest row within `bounds`, in spreads, of uncorrelated columns."""
-    ends = [
-        max(each.upper - column.centre, column.centre - each.lower) / column.scale
-        for each, column in zip(bounds, columns, strict=True)
-    ]
-    return math.sqrt(1.0 + float(np.sum((rules.REACH * np.minimum(ends, 1.0)) ** 2)))
 
 
 def telling(
@@ -300,7 +338,7 @@ def _tempered(logs: Floats) -> Floats:
     They are even if the evidence is no number.
     """
     for power in 0.8 ** np.arange(100):
-        weights = weights_of(power * logs)
+        weights: Floats = softmax(power * logs)
         if 1.0 / np.sum(weights**2) >= constants.LEAST_EFFECTIVE * len(logs):
             return weights
     return np.full(len(logs), 1.0 / len(logs))
@@ -322,12 +360,32 @@ class RecordsScatter:
     cut: float
 
 
-class _JobSums(RegressionSums):
+class TargetJob(ScoredJob[RegressionTask]):
     """Everything that follows from the sums released so far, one or more.
 
     Targets are in units of their family: numbers in standard deviations from their mean, classes 0
     and 1, others as they are.
     """
+
+    @property
+    def columns(self) -> Measured:
+        """The predictors and the target."""
+        return self.all_columns if self.task.weights is None else self.all_columns.first(-1)
+
+    @property
+    def features(self) -> tuple[Column, ...]:
+        """The predictors in spreads."""
+        return self.columns.features(self.task.predictors)
+
+    @property
+    def weighing(self) -> tuple[float, float]:
+        """The mean weight, over the largest, and the mean weight that a unit of weight has."""
+        if self.task.weights is None:
+            return 1.0, 1.0
+        largest = self.task.weights.upper
+        centre, spread = float(self.all_columns.centres[-1]), float(self.all_columns.spreads[-1])
+        mean = max(centre / largest, _LEAST_WEIGHT)
+        return mean, min(max((centre**2 + spread**2) / largest**2 / mean, mean), 1.0)
 
     @property
     def family(self) -> TargetFamily:
@@ -485,20 +543,15 @@ class _JobSums(RegressionSums):
         least = rules.default_squared_radius(self.task)
         is_class = self.task.family == "logistic"
         nearest = 1.0 if is_class else constants.CUTS[self.task.family] * residual_sd
-        free = cheap_reach(self.sums, query, self.weighted_records) * residual_sd
+        free = self.cheap_reach(query, self.weighted_records) * residual_sd
         growth = free / nearest / math.sqrt(least)
         if len(self.sums) == NARROW or growth < 1.0:
             return least, nearest
         wider = 1.0 if is_class else max(1.0, math.sqrt(growth / constants.ROWS_BEFORE_CUT))
-        factor = max(1.0, min((growth / wider) ** 2, self.farthest**2 / least))
+        factor = max(1.0, min((growth / wider) ** 2, self.released.farthest**2 / least))
         if is_class:
             return factor * least, nearest
         return factor * least, nearest * min(growth / math.sqrt(factor), constants.FARTHEST_CUT)
-
-    @cached_property
-    def farthest(self) -> float:
-        """The norm of the longest row that bounds allow."""
-        return farthest_row(self.task.predictors, self.features)
 
     # what was released
 
@@ -589,10 +642,9 @@ class _JobSums(RegressionSums):
 
     # inference
 
-    @cached_property
-    def likelihood(self) -> ScoreLikelihood:
-        """The likelihood of coefficients in spreads."""
-        return ScoreLikelihood(self.scores, self.weighted_records)
+    def _under(self, design: DesignRows, dispersion: float, start: Floats) -> DesignLikelihood:
+        """Return the likelihood of coefficients in spreads."""
+        return DesignLikelihood(self.scores, self.weighted_records, design, dispersion, start)
 
     @cached_property
     def prior_mean(self) -> Floats:
@@ -625,9 +677,9 @@ class _JobSums(RegressionSums):
 
     def mixture(self, count: int) -> Mixture:
         """Return fits under so many plausible designs."""
-        designs, generator = drawn_designs(self.released, count, len(self.sums))
+        designs, generator = self.designs(count)
         dispersion, dispersion_sd, start = self._dispersion(designs[0])
-        likelihoods = [self.likelihood.under(each, dispersion, start) for each in designs]
+        likelihoods = [self._under(each, dispersion, start) for each in designs]
         mixture = Mixture.of(likelihoods, self.prior, generator)
         return replace(mixture, dispersion=dispersion, dispersion_sd=dispersion_sd)
 
@@ -640,7 +692,7 @@ class _JobSums(RegressionSums):
         prior = self.prior(design.covariance, constants.PRIOR_PARTS[2])
         dispersions = self.family.dispersions
         for error in (_ROUGHLY, NEARLY, NEARLY):
-            point = self.likelihood.under(design, dispersion, point).fit(prior, error).mean
+            point = self._under(design, dispersion, point).fit(prior, error).mean
             rounds = (*self.own_scores, *self.score_rounds)
             for each in rounds:
                 each.tables.clear()  # they were made about other coefficients
@@ -654,7 +706,7 @@ class _JobSums(RegressionSums):
             )
             logs += self.family.log_prior(dispersions)
             logs = np.where(dispersions > self._largest_dispersion, -np.inf, logs)
-            weights = weights_of(logs)
+            weights = softmax(logs)
             mean = float(weights @ dispersions)
             dispersion = math.sqrt(float(weights @ dispersions**2))
             sd = math.sqrt(max(dispersion**2 - mean**2, 0.0))
@@ -694,21 +746,18 @@ class _JobSums(RegressionSums):
             last,
             mixture,
             self.weighted_records,
-            farthest=self.farthest,
+            farthest=self.released.farthest,
             cut=cuts[0] / max(cuts[1], 1e-9),
         )
         covariance = noise + scatter.covariance + far + np.outer(pulled, pulled)
-        means, factor = mixture.means, None
-        prior_sd = np.sqrt(np.diagonal(np.linalg.inv(widest.precision)))
+        means, factor, prior_sd = mixture.means, None, widest.sd
         if self.task.pooled is not None:
             pooled = pooled_estimate(
                 self.task,
                 self.columns,
-                Likelihood.of(mean, covariance, self.prior_mean, widest.precision),
-                prior_mean=self.prior_mean,
-                prior_sd=prior_sd,
+                (mean, covariance),
+                widest,
                 shared_sds=[part * self.task.prior_sd for part in constants.PRIOR_PARTS],
-                unit=1.0,
                 data_unit=self.unit if self.is_number else 1.0,
             )
             mean, covariance, factor = pooled.mean, pooled.covariance, pooled.factor
@@ -757,7 +806,7 @@ class _JobSums(RegressionSums):
                     large_error=mixture.large_error,
                     unevenness=self._scatter_of(narrow, mixture, widest).unevenness[1:]
                     * self._lost_by(narrow, mixture)[0]
-                    * (last.squared_radius < self.farthest**2),
+                    * (last.squared_radius < self.released.farthest**2),
                     cut=last.cut_count / self.records[0] - scatter.cut,
                     cut_sd=last.cut_count_sd / self.records[0],
                 ),

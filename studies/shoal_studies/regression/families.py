@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from scipy.interpolate import CubicSpline
+from scipy.interpolate import RectBivariateSpline
 from scipy.special import betainc, gammainc, ndtr
 
 from shoal_protocol.queries.design import Floats
@@ -54,12 +54,9 @@ CutMoments = tuple[Floats, Floats, Floats]
 ResidualsAt = Callable[[Floats], Residuals]
 """Returns residuals for rows with these predictors at the point that was asked, shape (s,)."""
 
-MeanOfRows = Callable[[Floats], tuple[Floats, Floats]]
-"""Returns the mean of weighted, cut residuals of some rows and its derivative, shapes (s,), by
-their predictors at coefficients."""
-
-CutMean = Callable[[Floats], MeanOfRows]
-"""Returns that function of rows by their predictors at the point that was asked, shape (s,)."""
+CutMean = Callable[[Floats, Floats], tuple[Floats, Floats]]
+"""Returns the mean of rows' weighted, cut residuals and its derivative, shapes (s,), by their
+predictors at the point that was asked and at coefficients."""
 
 
 class TargetFamily(ABC):
@@ -108,32 +105,14 @@ class TargetFamily(ABC):
         at, of = _spread(asked, 0.3, _TABLE[0]), _spread(predictors, 2.5, _TABLE[1])
         first, second = np.meshgrid(at, of, indexing="ij")
         means, _, _ = self.cut(second.ravel(), residuals_at(first.ravel()), dispersion)
-        values = means.reshape(first.shape)
-        slopes = CubicSpline(of, values, axis=1)(of, 1)
-        corners = [values[:, :-1], slopes[:, :-1], values[:, 1:], slopes[:, 1:]]  # of each cell
-        cells = np.moveaxis(CubicSpline(at, np.stack(corners, axis=2)).c, 0, 2).copy()
-        width = of[1] - of[0]
+        table = RectBivariateSpline(at, of, means.reshape(first.shape))
 
-        def of_rows(asked: Floats) -> MeanOfRows:
-            asked = np.clip(asked, at[0], at[-1])
-            first = np.clip(np.searchsorted(at, asked) - 1, 0, len(at) - 2)
-            powers = np.vander(asked - at[first], 4)
+        def evaluate(asked: Floats, predictors: Floats) -> tuple[Floats, Floats]:
+            within = np.clip(predictors, of[0], of[-1])  # beyond the ends it is a line
+            mean, slope = table.ev(asked, within), table.ev(asked, within, dy=1)
+            return mean + slope * (predictors - within), slope
 
-            def evaluate(predictors: Floats) -> tuple[Floats, Floats]:
-                within = np.clip(predictors, of[0], of[-1])
-                second = np.minimum((within - of[0]) / width, len(of) - 1.5).astype(np.intp)
-                low, starts, high, stops = np.einsum("sk,skv->vs", powers, cells[first, second])
-                part, rise = (within - of[second]) / width, high - low
-                bend = width * starts - rise  # the cubic of values and slopes at both ends
-                change = 2.0 * rise - width * (starts + stops)
-                mixed, between = bend + part * change, part * (1.0 - part)
-                slope = (rise + (1.0 - 2.0 * part) * mixed + between * change) / width
-                mean = low + part * rise + between * mixed
-                return mean + slope * (predictors - within), slope
-
-            return evaluate
-
-        return of_rows
+        return evaluate
 
 
 def _spread(predictors: Floats, beyond: float, count: int) -> Floats:
@@ -178,16 +157,11 @@ class Numbers(TargetFamily):
     def cut_mean(
         self, asked: Floats, predictors: Floats, residuals_at: ResidualsAt, dispersion: float
     ) -> CutMean:
-        def of_rows(asked: Floats) -> MeanOfRows:
-            residuals = residuals_at(asked)
+        def evaluate(asked: Floats, predictors: Floats) -> tuple[Floats, Floats]:
+            mean, _, cut = self.cut(predictors, residuals_at(asked), dispersion)
+            return mean, 1.0 - cut
 
-            def evaluate(predictors: Floats) -> tuple[Floats, Floats]:
-                mean, _, cut = self.cut(predictors, residuals, dispersion)
-                return mean, 1.0 - cut
-
-            return evaluate
-
-        return of_rows
+        return evaluate
 
 
 class Classes(TargetFamily):
@@ -209,16 +183,11 @@ class Classes(TargetFamily):
     def cut_mean(
         self, asked: Floats, predictors: Floats, residuals_at: ResidualsAt, dispersion: float
     ) -> CutMean:
-        def of_rows(asked: Floats) -> MeanOfRows:
-            means = residuals_at(asked).means
+        def evaluate(asked: Floats, predictors: Floats) -> tuple[Floats, Floats]:
+            upper = self.mean(predictors)
+            return upper - residuals_at(asked).means, upper * (1.0 - upper)
 
-            def evaluate(predictors: Floats) -> tuple[Floats, Floats]:
-                upper = self.mean(predictors)
-                return upper - means, upper * (1.0 - upper)
-
-            return evaluate
-
-        return of_rows
+        return evaluate
 
 
 class _OfLogarithms(TargetFamily):

@@ -317,21 +317,22 @@ def _verdict_on_slopes(
     prior_sd: Floats,
     products: tuple[Floats, float],
 ) -> Verdict:
+    """Return the verdict on the slopes: the prior decides those that hardly a record tells of."""
+    if reasons:
+        return Verdict(kind="doubtful", reasons=tuple(reasons))
     names = [each.name for each in task.features]
-    variances = np.diagonal(covariance)[1:]
-    looseness = found.looseness[: len(names)]
-    apart = tangled(names, *products).without(names, empty := empty_features(task.features, found))
+    empty = empty_features(task.features, found)
+    # as narrow as if spreads were surely those measured: a wider one is no knowledge of the data's
+    narrow = prior_sd[1:] / found.looseness[: len(names)]
+    is_decided = (np.diagonal(covariance)[1:] / narrow**2 >= PRIOR_DECIDES) | empty
     # that a prior decides the effects of rare levels is what pooling is for
-    kept = np.setdiff1d(np.arange(len(names)), task.pooled_columns).astype(np.intp)
-    return verdict(
-        reasons,
-        [names[place] for place in kept.tolist()],
-        variances[kept],
-        prior_sd[1:][kept],
-        looseness[kept],
-        empty[kept],
-        apart,
-    )
+    is_decided[list(task.pooled_columns)] = False
+    decided = [name for name, it_is in zip(names, is_decided, strict=True) if it_is]
+    if not decided:
+        return Verdict(kind="trustworthy")
+    named = ", ".join(decided[:5]) + (" and others" if len(decided) > 5 else "")
+    advice = tangled(names, *products).without(names, empty).advice(decided)
+    return Verdict(kind="prior", reasons=(f"it decides {named}: {advice}",))
 
 
 def few_complete(complete: tuple[float, int] | None) -> list[str]:
@@ -517,37 +518,3 @@ def far_out(
             what += "narrower bounds"
         said.setdefault(what, []).append(each.name)
     return [what.format(", ".join(names[:5])) for what, names in said.items()]
-
-
-def verdict(
-    reasons: Sequence[str],
-    names: Sequence[str],
-    variances: Floats,
-    prior_sd: Floats,
-    looseness: Floats,
-    empty: NDArray[np.bool_],
-    apart: Tangled,
-) -> Verdict:
-    """Return the verdict on the slopes `names`, all shapes (k,); `apart` no data tell apart.
-
-    The prior decides those of features that are `empty`: hardly a record tells of them.
-    """
-    if reasons:
-        return Verdict(kind="doubtful", reasons=tuple(reasons))
-    shares = _shares(variances, prior_sd, looseness)
-    is_decided = (shares >= PRIOR_DECIDES) | empty
-    decided = [name for name, it_is in zip(names, is_decided, strict=True) if it_is]
-    if not decided:
-        return Verdict(kind="trustworthy")
-    named = ", ".join(decided[:5]) + (" and others" if len(decided) > 5 else "")
-    said = f"it decides {named}: {apart.advice(decided)}"
-    return Verdict(kind="prior", reasons=(said,))
-
-
-def _shares(variances: Floats, prior_sd: Floats, looseness: Floats) -> Floats:
-    """Return what of posterior variances is the prior's, of slopes or a constant before them.
-
-    As narrow as if spreads were surely those measured: a wider one is no knowledge of the data's.
-    """
-    loose = np.append(np.ones(len(variances) - len(looseness)), looseness)
-    return np.asarray(variances / (prior_sd / loose) ** 2)

@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from shoal_protocol.queries import Column, NormCounts, WeightedRowMatrix
 from shoal_protocol.queries.design import Floats
@@ -17,14 +18,13 @@ from shoal_protocol.queries.moments import MomentMatrix
 from shoal_protocol.queries.sums import in_units, largest_norms
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_studies.catalogue import regression as rules
-from shoal_studies.catalogue.measurements import query_of
+from shoal_studies.catalogue.measurements import noise_ratio, query_of
 from shoal_studies.catalogue.regression import RegressionTask
 from shoal_studies.quasi_likelihood import (
     Coefficients,
     NoisyMoments,
     averaged,
     noise_aware_posterior,
-    weights_of,
 )
 from shoal_studies.regression.measured import Measured
 
@@ -66,12 +66,9 @@ def noise_sd(query: MomentMatrix, earlier: ReleasedSum, *, part: float, block: i
 
     `part` is the share of the `earlier` round over its own. `block` 0 is of squares, 1 of others.
     """
-    mechanism = earlier.mechanism
-    ratio = float(earlier.noise_sd[0]) / earlier.query.design(mechanism).sensitivity
-    ratio *= math.sqrt(part) if mechanism == "discrete_gaussian" else part
-    design = query.design(mechanism)
+    design = query.design(earlier.mechanism)
     scale = design.sensitivity * design.blocks[block].relative_scale
-    return ratio * scale * rules.REACH**2 / query.grid**2
+    return noise_ratio(earlier, part=part) * scale * rules.REACH**2 / query.grid**2
 
 
 def under_shared_priors(moments: NoisyMoments, unit: float) -> Coefficients:
@@ -91,12 +88,12 @@ def under_shared_priors(moments: NoisyMoments, unit: float) -> Coefficients:
     )
     squares = np.array([one.residual_sd**2 for one in fits])
     likely = np.sqrt(squares - np.array([one.residual_sd_sd**2 for one in fits]))
-    variance = float(weights_of(logs) @ squares)
+    variance = float(softmax(logs) @ squares)
     return Coefficients(
         mean=mean,
         covariance=covariance,
         residual_sd=variance**0.5,
-        residual_sd_sd=max(variance - float(weights_of(logs) @ likely) ** 2, 0.0) ** 0.5,
+        residual_sd_sd=max(variance - float(softmax(logs) @ likely) ** 2, 0.0) ** 0.5,
         log_evidence=float(logs.max()),
     )
 

@@ -11,11 +11,11 @@ grid. One best value would claim more than a few levels tell.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Final, Generic, Self, TypeVar
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from shoal_protocol.queries import Column, ColumnMoments
 from shoal_protocol.queries.columns import ColumnBounds
@@ -24,8 +24,9 @@ from shoal_protocol.queries.sums import in_units
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_studies.catalogue.measurements import noisy_count, query_of
 from shoal_studies.catalogue.regression import REACH, SMALLEST_SPREAD, PooledFactor, RegressionTask
-from shoal_studies.catalogue.study import Study
-from shoal_studies.quasi_likelihood import averaged, weights_of
+from shoal_studies.posteriors.base import semidefinite
+from shoal_studies.quasi_likelihood import averaged
+from shoal_studies.regression.scores import NormalPrior
 
 _BETWEEN: Final = 0.15  # what a variance lacks of the widest that there is, if all are at bounds
 _OF_SQUARES: Final = 0.05  # what values between two classes take from a target's mean square
@@ -35,7 +36,6 @@ _FARTHEST: Final = 0.98  # of a mean from the middle: some values are elsewhere
 _HANDFUL: Final = 5.0  # records that are elsewhere than at a bound
 _HARDLY: Final = 2.0  # standard deviations of noise in their number
 _RARE: Final = 0.0103  # of records: what `_FARTHEST` lets be elsewhere, and a little
-_LEAST_WEIGHT: Final = 0.01  # mean weight over the largest
 _LEAST_OF_CORRELATION: Final = 1e-14  # eigenvalue: smaller ones are rounding
 _SPREADS: Final = np.geomspace(SMALLEST_SPREAD, 1.0, 80)
 
@@ -151,9 +151,7 @@ def _variance(seen: float, error: float) -> tuple[float, float]:
     Spreads are as likely as not on a logarithmic scale beforehand.
     """
     variances = _SPREADS**2
-    logs = -0.5 * ((seen - variances) / error) ** 2
-    weights = np.exp(logs - logs.max())
-    weights /= weights.sum()
+    weights = softmax(-0.5 * ((seen - variances) / error) ** 2)
     return float(weights @ variances), float(weights @ (1.0 / variances))
 
 
@@ -167,32 +165,6 @@ def inverted(covariance: Floats) -> Floats:
     values, vectors = np.linalg.eigh(covariance / np.outer(sds, sds))
     roots = vectors / np.sqrt(np.maximum(values, _LEAST_OF_CORRELATION)) / sds[:, None]
     return np.asarray(roots @ roots.T)
-
-
-@dataclass(frozen=True)
-class Likelihood:
-    """What data tell of coefficients b: exp(-b' `information` b / 2 + `weighted`' b).
-
-    Shapes (p, p) and (p,).
-    """
-
-    information: Floats
-    weighted: Floats
-
-    @classmethod
-    def of(cls, mean: Floats, covariance: Floats, prior_mean: Floats, precision: Floats) -> Self:
-        """Return that of a posterior under a normal prior, shapes (p,) and (p, p)."""
-        whole = inverted(covariance)
-        values, vectors = np.linalg.eigh(whole - precision)
-        information = (vectors * np.maximum(values, 0.0)) @ vectors.T
-        return cls(information, whole @ mean - precision @ prior_mean)
-
-    def scattered(self, covariance: Floats) -> "Likelihood":
-        """Return that of coefficients of which the former were a sample's, with this error."""
-        shrunk = self.information @ np.linalg.inv(self.information + np.linalg.inv(covariance))
-        return Likelihood(
-            self.information - shrunk @ self.information, self.weighted - shrunk @ self.weighted
-        )
 
 
 @dataclass(frozen=True)
@@ -211,22 +183,24 @@ class PooledEstimate:
 def pooled_estimate(
     task: RegressionTask,
     found: Measured,
-    likelihood: Likelihood,
+    posterior: tuple[Floats, Floats],
+    prior: NormalPrior,
     *,
-    prior_mean: Floats,
-    prior_sd: Floats,
     shared_sds: Sequence[float],
-    unit: float,
     data_unit: float,
 ) -> PooledEstimate:
     """Return coefficients in spreads whose pooled ones have one prior.
 
-    Others have a prior standard deviation that they share, one of `shared_sds`, or for the
-    covariance `prior_sd` for each, shape (p,), the constant first. An effect of 1 is `unit` in the
-    likelihood, and `data_unit` in the data.
+    `posterior` are mean and covariance, shapes (p,) and (p, p), under a wide `prior`, which is
+    taken off again. Coefficients that are not pooled have a prior standard deviation that they
+    share, one of `shared_sds`, or for the covariance that of `prior`. An effect of 1 is `data_unit`
+    in the data.
     """
     columns = np.array(task.pooled_columns)
-    effects = unit * _effects(found, columns, len(prior_sd))
+    whole, prior_sd = inverted(posterior[1]), prior.sd
+    information = semidefinite(whole - prior.precision)
+    weighted = whole @ posterior[0] - prior.precision @ prior.mean
+    effects = _effects(found, columns, len(prior_sd))
     pooled = np.isin(np.arange(len(prior_sd)), columns + 1)
     slopes = ~pooled & (np.arange(len(prior_sd)) > 0)
     shared = [np.where(slopes, np.minimum(sd, prior_sd), prior_sd) for sd in shared_sds]
@@ -237,14 +211,14 @@ def pooled_estimate(
     hyperprior = -0.5 * _EFFECT_SPREADS**2 + np.log(_EFFECT_SPREADS)  # of a logarithmic grid
     for row, sds in enumerate(candidates):
         for place, spread in enumerate(_EFFECT_SPREADS.tolist()):
-            prior = np.diag(sds**2) + spread**2 * effects @ effects.T
-            precision = np.linalg.inv(prior)
-            whole = precision + likelihood.information
+            wide = np.diag(sds**2) + spread**2 * effects @ effects.T
+            precision = np.linalg.inv(wide)
+            whole = precision + information
             covariance = np.linalg.inv(whole)
-            mean = covariance @ (likelihood.weighted + precision @ prior_mean)
+            mean = covariance @ (weighted + precision @ prior.mean)
             logs[row, place] = 0.5 * (
-                float(mean @ whole @ mean - prior_mean @ precision @ prior_mean)
-                - np.linalg.slogdet(prior)[1]
+                float(mean @ whole @ mean - prior.mean @ precision @ prior.mean)
+                - np.linalg.slogdet(wide)[1]
                 - np.linalg.slogdet(whole)[1]
             )
             means[row, place], covariances[row, place] = mean, covariance
@@ -253,7 +227,7 @@ def pooled_estimate(
     wide_mean, wide = averaged(logs[:1], means[:1], covariances[:1])
     best, _ = averaged(logs[1:], means[1:], covariances[1:])
     away = best - wide_mean
-    shares = weights_of(logs[1:]).sum(axis=0)
+    shares = softmax(logs[1:]).sum(axis=0)
     spread = float(shares @ _EFFECT_SPREADS)
     return PooledEstimate(
         mean=best,
@@ -280,48 +254,3 @@ def _effects(found: Measured, columns: NDArray[np.intp], size: int) -> Floats:
     for place, column in enumerate(columns.tolist()):
         effects[column + 1, [place, -1]] = found.spreads[column], -found.spreads[column]
     return effects
-
-
-TaskT = TypeVar("TaskT", bound=Study)
-
-
-@dataclass(frozen=True)
-class JobSums(Generic[TaskT]):
-    """Everything that follows from the sums released so far, one or more."""
-
-    task: TaskT
-    sums: Sequence[ReleasedSum]
-
-    @cached_property
-    def records(self) -> tuple[float, float]:
-        """How many records there are, and the standard deviation of that."""
-        return records_of(self.sums)
-
-    @cached_property
-    def all_columns(self) -> Measured:
-        """All columns as the first round measured them; later rounds do not change this."""
-        return measured(self.sums[0], self.task.columns, records_of(self.sums[:1])[0])
-
-
-class RegressionSums(JobSums[RegressionTask]):
-    """The same of a regression, whose records may have weights."""
-
-    @property
-    def columns(self) -> Measured:
-        """The predictors and the target."""
-        return self.all_columns if self.task.weights is None else self.all_columns.first(-1)
-
-    @property
-    def features(self) -> tuple[Column, ...]:
-        """The predictors in spreads."""
-        return self.columns.features(self.task.predictors)
-
-    @property
-    def weighing(self) -> tuple[float, float]:
-        """The mean weight, over the largest, and the mean weight that a unit of weight has."""
-        if self.task.weights is None:
-            return 1.0, 1.0
-        largest = self.task.weights.upper
-        centre, spread = float(self.all_columns.centres[-1]), float(self.all_columns.spreads[-1])
-        mean = max(centre / largest, _LEAST_WEIGHT)
-        return mean, min(max((centre**2 + spread**2) / largest**2 / mean, mean), 1.0)

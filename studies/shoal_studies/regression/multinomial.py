@@ -5,7 +5,6 @@ which level that is.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -24,18 +23,13 @@ from shoal_studies.catalogue.multinomial_regression import (
     coefficient_names,
 )
 from shoal_studies.catalogue.regression import Verdict
-from shoal_studies.catalogue.study import require_due
-from shoal_studies.contract import RequestedRound
 from shoal_studies.regression import constants
 from shoal_studies.regression.engine import (
     NARROW,
     Mixture,
-    cheap_reach,
+    ScoredJob,
     designs_of,
-    drawn_designs,
     far_slopes,
-    farthest_row,
-    mixture_without_dispersion,
     pull,
     telling,
     tidy,
@@ -51,12 +45,11 @@ from shoal_studies.regression.judging import (
     nearly_apart,
     one_class,
 )
-from shoal_studies.regression.measured import JobSums, Measured
+from shoal_studies.regression.measured import Measured
 from shoal_studies.regression.plausible_designs import DesignRows, ReleasedDesign, released_design
 from shoal_studies.regression.scores import (
     Expectation,
     NormalPrior,
-    ScoreLikelihood,
     Scores,
     sampling_covariance,
     scatter_seen,
@@ -124,33 +117,7 @@ def combinations_without(direction: Floats) -> Floats:
     return np.asarray(turn[:, 1:].T)
 
 
-@dataclass(frozen=True)
-class MultinomialRegression:
-    """The learner of one `MultinomialRegressionTask`."""
-
-    task: MultinomialRegressionTask
-
-    def next(
-        self, population: int, sums: Sequence[ReleasedSum]
-    ) -> RequestedRound | MultinomialRegressionPosterior:
-        """Return the next round, or the posterior when `sums` suffice.
-
-        Raises:
-            ValueError: `population` is not positive, or `sums` do not answer this task's rounds.
-        """
-        require_due(self.task, population, sums)
-        shares = constants.SHARES
-        if not sums:
-            return RequestedRound(query=rules.first_query(self.task), share=shares[0])
-        job = _JobSums(self.task, sums)
-        if len(sums) == 1:
-            return RequestedRound(query=self.task.moments_query(job.features), share=shares[1])
-        if len(sums) < self.task.rounds:
-            return RequestedRound(query=job.score_query(), share=shares[len(sums)])
-        return job.posterior()
-
-
-class _JobSums(JobSums[MultinomialRegressionTask]):
+class ClassJob(ScoredJob[MultinomialRegressionTask]):
     """Everything that follows from the sums released so far, one or more."""
 
     @property
@@ -174,6 +141,10 @@ class _JobSums(JobSums[MultinomialRegressionTask]):
         shares = np.maximum(self.all_columns.centres[self.width - 1 :], constants.SMALLEST_LEVEL)
         return np.asarray(shares / shares.sum())
 
+    @property
+    def moments_query(self) -> SecondMomentMatrix:
+        return self.task.moments_query(self.features)
+
     def score_query(self) -> ClassScoreSum:
         """Return the query for scores where the sums so far lead to."""
         mixture = self.mixture(constants.POINT_DESIGNS)
@@ -187,15 +158,12 @@ class _JobSums(JobSums[MultinomialRegressionTask]):
         design = mixture.designs[0]
         found = self.scores[0].probabilities(design, point)
         variance = float(np.mean(design.weights @ (found * (1.0 - found))))
-        reach = cheap_reach(self.sums, query, self.records[0]) * math.sqrt(variance / 2.0)
+        reach = self.cheap_reach(query, self.records[0]) * math.sqrt(variance / 2.0)
         least = math.sqrt(self.task.squared_radius)
-        radius = max(least, min(reach, self.farthest)) if len(self.sums) > NARROW else least
+        radius = (
+            max(least, min(reach, self.released.farthest)) if len(self.sums) > NARROW else least
+        )
         return query.model_copy(update={"radius": radius / rules.REACH})
-
-    @cached_property
-    def farthest(self) -> float:
-        """The norm of the longest row that bounds allow."""
-        return farthest_row(self.task.features, self.features)
 
     @cached_property
     def scores(self) -> tuple[ClassScores, ...]:
@@ -279,13 +247,6 @@ class _JobSums(JobSums[MultinomialRegressionTask]):
             aside=self.task.class_part**2,
         )
 
-    def mixture(self, count: int) -> Mixture:
-        """Return fits under so many plausible designs."""
-        drawn = drawn_designs(self.released, count, len(self.sums))
-        return mixture_without_dispersion(
-            drawn, ScoreLikelihood(self.scores, self.records[0]), self.prior, self.prior_mean
-        )
-
     def posterior(self) -> MultinomialRegressionPosterior:
         """Return the posterior: a mixture over plausible designs, with the records' own scatter."""
         mixture = self.mixture(designs_of(len(self.prior_mean)))
@@ -300,7 +261,7 @@ class _JobSums(JobSums[MultinomialRegressionTask]):
         widest = self.prior(mixture.feature_covariance, 1.0)
         sampling = sampling_covariance(jacobian, meat, widest)
         narrow, records = self._scores(self.sums[NARROW]), self.records[0]
-        pulled = pull(narrow, last, mixture, records, farthest=self.farthest, cut=0.0)
+        pulled = pull(narrow, last, mixture, records, farthest=self.released.farthest, cut=0.0)
         lost, may_be_lost = lost_squares(
             self.task.features, self.columns, self.released, mixture.designs, last
         )
@@ -308,7 +269,6 @@ class _JobSums(JobSums[MultinomialRegressionTask]):
         far = far_slopes(sampling, parts, records)
         covariance = noise + sampling + far + np.outer(pulled, pulled)
         transform = np.kron(np.eye(len(self.shares) - 1), self.columns.to_data_units())
-        prior_variances = np.diagonal(np.linalg.inv(widest.precision))
         levels = tuple(each.name for each in self.task.levels)
         features = tuple(each.name for each in self.task.features)
         return MultinomialRegressionPosterior(
@@ -321,7 +281,7 @@ class _JobSums(JobSums[MultinomialRegressionTask]):
             components=(mixture.means @ transform.T).tolist(),
             shares=tuple(mixture.weights.tolist()),
             prior_mean=tuple((transform @ self.prior_mean).tolist()),
-            prior_sd=tuple(np.sqrt(transform**2 @ prior_variances).tolist()),
+            prior_sd=tuple(np.sqrt(transform**2 @ widest.sd**2).tolist()),
             scatter=scattered,
             scatter_sd=scattered_sd,
             spreads=tuple(self.columns.spreads[:-1].tolist()),

@@ -32,6 +32,7 @@ from shoal_protocol.queries.sums import Values, in_units, matrix_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_studies.catalogue.measurements import query_of
 from shoal_studies.catalogue.regression import REACH
+from shoal_studies.catalogue.study import bounds_read
 from shoal_studies.posteriors.base import evenly_spread, normal_density
 from shoal_studies.regression import constants
 
@@ -108,12 +109,9 @@ def _carrier(place: int, column: ColumnBounds) -> tuple[str, Carrier] | None:
 
 def _bounds_of(column: ColumnBounds, variable: str) -> tuple[float, float]:
     """Return the public bounds of a variable that a column reads."""
-    if column.term is None:
-        return column.lower, column.upper
-    for factor in column.term.factors:
-        if factor.variable == variable and not isinstance(factor, Level):
-            return factor.lower, factor.upper
-    return 0.0, 1.0
+    read = bounds_read([column])
+    own = ((low, high) for name, low, high, is_level in read if name == variable and not is_level)
+    return next(own, (0.0, 1.0))
 
 
 def _has_two_values(column: ColumnBounds, mean: float, variance: float, error: float) -> bool:
@@ -169,6 +167,15 @@ class ReleasedDesign:
     def size(self) -> int:
         """q, the number of predictors."""
         return len(self.bounds)
+
+    @property
+    def farthest(self) -> float:
+        """The norm of the longest row within `bounds`, in spreads, of uncorrelated columns."""
+        ends = [
+            max(each.upper - column.centre, column.centre - each.lower) / column.scale
+            for each, column in zip(self.bounds, self.columns, strict=True)
+        ]
+        return float(np.sqrt(1.0 + np.sum((REACH * np.minimum(ends, 1.0)) ** 2)))
 
     @property
     def means(self) -> Floats:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+from scipy.special import softmax
 
 from shoal_protocol.queries import SecondMoments, WeightedRowMatrix
 from shoal_protocol.queries.design import Floats
@@ -28,6 +29,7 @@ from shoal_studies.catalogue.regression import (
     RegressionTask,
     Verdict,
 )
+from shoal_studies.catalogue.study import require_due
 from shoal_studies.contract import RequestedRound
 from shoal_studies.quasi_likelihood import (
     NoisyMoments,
@@ -74,7 +76,12 @@ class PredictionModel:
     def next(
         self, population: int, sums: Sequence[ReleasedSum]
     ) -> RequestedRound | MeasuredRegressionPosterior:
-        """Return the round after these, or the posterior."""
+        """Return the next round, or the posterior when `sums` suffice.
+
+        Raises:
+            ValueError: `population` is not positive, or `sums` do not answer this task's rounds.
+        """
+        require_due(self.task, population, sums)
         share = SHARES[len(sums)] if len(sums) < len(SHARES) else 0.0
         if not sums:
             return RequestedRound(query=rules.centre_query(self.task), share=share)
@@ -176,11 +183,9 @@ def _spreads(released: ReleasedSum, records: float) -> Floats:
     likelihoods = np.exp(fits - fits.max(axis=1, keepdims=True))
     typical, unlike = np.meshgrid(np.log(_TYPICAL), _UNLIKE, indexing="ij")
     away = (np.log(_SPREADS) - typical.reshape(-1, 1)) / unlike.reshape(-1, 1)
-    priors = np.exp(-0.5 * away**2)
-    priors /= priors.sum(axis=1, keepdims=True)
+    priors = softmax(-0.5 * away**2, axis=1)
     evidence = priors @ likelihoods.T  # of each prior for each column
-    logs = np.log(np.maximum(evidence, 1e-300)).sum(axis=1)
-    weights = np.exp(logs - logs.max())
+    weights = softmax(np.log(np.maximum(evidence, 1e-300)).sum(axis=1))
     shares = weights[:, None] / np.maximum(evidence, 1e-300)
     posteriors = likelihoods * (shares.T @ priors)
     posteriors /= posteriors.sum(axis=1, keepdims=True)

@@ -127,11 +127,11 @@ class TargetScores(Scores):
             self.tables[dispersion] = self.family.cut_mean(
                 asked, design.predictors(near), self.residuals, dispersion
             )
-        mean_of_rows = self.tables[dispersion](asked)
+        cut_mean = self.tables[dispersion]
         rows = self.rows(design) * (records * design.weights)[:, None]
 
         def expected(point: Floats) -> tuple[Floats, Floats]:
-            mean, slope = mean_of_rows(design.predictors(point))
+            mean, slope = cut_mean(asked, design.predictors(point))
             return rows.T @ mean, (rows * slope[:, None]).T @ design.rows
 
         return expected
@@ -143,6 +143,11 @@ class NormalPrior:
 
     mean: Floats
     precision: Floats
+
+    @property
+    def sd(self) -> Floats:
+        """Standard deviations, shape (p,)."""
+        return np.sqrt(np.diagonal(np.linalg.inv(self.precision)))
 
     def of(self, places: NDArray[np.intp]) -> "NormalPrior":
         """Return the prior of the coefficients at these places, the others being at their means."""
@@ -184,16 +189,27 @@ def sampling_covariance(jacobian: Floats, scatter: Floats, prior: NormalPrior) -
 
 @dataclass(frozen=True)
 class DesignLikelihood:
-    """The likelihood of coefficients under one design and dispersion, near `start`, shape (p,)."""
+    """The likelihood of coefficients under one design and dispersion, near `start`, shape (p,).
+
+    All `sums` of scores are of `records` records, each with a weight of one.
+    """
 
     sums: Sequence[Scores]
+    records: float
     design: DesignRows
-    expectations: Sequence[Expectation]
+    dispersion: float
     start: Floats
 
     @cached_property
+    def _expectations(self) -> Sequence[Expectation]:
+        return [
+            each.expectation(self.design, self.records, self.dispersion, self.start)
+            for each in self.sums
+        ]
+
+    @cached_property
     def _at_start(self) -> Sequence[tuple[Floats, Floats]]:
-        return [expectation(self.start) for expectation in self.expectations]
+        return [each(self.start) for each in self._expectations]
 
     def fit(self, prior: NormalPrior, design_error: float) -> Fit:
         """Return the fit by Gauss and Newton's method."""
@@ -218,22 +234,7 @@ class DesignLikelihood:
             if length < _TOLERANCE or steps == _STEPS:
                 evidence += 0.5 * float(slope @ step + np.linalg.slogdet(covariance)[1])
                 return Fit(point, covariance, evidence)
-            expected_at, steps = [each(point) for each in self.expectations], steps + 1
-
-
-@dataclass(frozen=True)
-class ScoreLikelihood:
-    """All sums of scores, of `records` records, each with a weight of one."""
-
-    sums: Sequence[Scores]
-    records: float
-
-    def under(self, design: DesignRows, dispersion: float, start: Floats) -> DesignLikelihood:
-        """Return the likelihood under a design, to be fitted from coefficients `start`."""
-        expectations = [
-            each.expectation(design, self.records, dispersion, start) for each in self.sums
-        ]
-        return DesignLikelihood(self.sums, design, expectations, start)
+            expected_at, steps = [each(point) for each in self._expectations], steps + 1
 
 
 def log_dispersions(

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from figures.draw_and_discard.theorems import contractions, expected_rmse
+from figures.draw_and_discard.theorems import contractions, expected_rmse, pulled
 from shoal_protocol.crowds.tasks import CrowdTask, design_rows, means
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_studies.crowds.simulation import CrowdModel, simulate
@@ -72,7 +72,7 @@ def test_what_is_left_of_the_start_is_what_the_task_says(open_sessions: int):
     )  # fmt: skip
     averaged = (found / task.grid).mean(axis=(0, 1))
     learning = [replace(e, open_sessions=open_sessions) for e in contractions(task, slope=1.0)]
-    left = [each.pulled(400) for each in learning]
+    left = [pulled(each, 400) for each in learning]
     assert 1.0 - averaged / truth == pytest.approx(left, rel=0.1)
 
 

@@ -12,10 +12,11 @@ from figures.draw_and_discard.experiments import (
     TURN,
     glm_contributors,
     glm_task,
+    turning,
 )
 from shoal_protocol.crowds.tasks import CrowdTask, first_weights, steps
 from shoal_studies.crowds.monitor import FALSE_ALARMS, WINDOWS, sums_of, turned_at
-from shoal_studies.crowds.simulation import Contributors, discrete_laplace, turning
+from shoal_studies.crowds.simulation import Contributors, discrete_laplace
 
 CROWDS = 100
 

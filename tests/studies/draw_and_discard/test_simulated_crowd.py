@@ -46,30 +46,6 @@ def test_a_crowd_learns_coefficients_in_the_units_of_its_data():
     assert model.contributions == CLIENTS
 
 
-def test_a_crowd_whose_truth_turns_is_followed_by_its_models():
-    # hardly any noise. Which instances learn is chance: over 30 seeds at most .09 off.
-    generator = np.random.default_rng(4)
-    x = generator.uniform(-1.0, 1.0, 4000)
-    crowds = [SimulatedCrowd({"x": x, "y": sign * 0.4 * x}, seed=5) for sign in (1.0, -1.0)]
-    one = CrowdTask(
-        family="linear",
-        features=(ColumnBounds(name="x", lower=-1.0, upper=1.0),),
-        target=ColumnBounds(name="y", lower=-1.0, upper=1.0),
-        clip=0.05,
-        epsilon=100.0,
-        learning_rate=0.05,
-        instances=4,
-    )
-    models = crowds[0].follow(one, moments=8, turning_to=crowds[1])
-    assert [each.contributions for each in models] == list(range(0, 8001, 1000))
-    slopes = [each.averaged[1] for each in models]
-    left = np.exp(-np.arange(1, 5) * 1000 * 0.05 / 3 / 2 / 4)  # learning rate E x^2 / p / k
-    assert slopes[:5] == pytest.approx([0.0, *(0.4 * (1.0 - left))], abs=0.1)
-    assert slopes[5:] == pytest.approx([*(slopes[4] * left - 0.4 * (1.0 - left))], abs=0.1)
-    assert all(each.spread.shape == (2,) and each.spread.max() < 0.01 for each in models)
-    assert not models[0].spread.any()
-
-
 def test_the_same_seed_and_calls_give_the_same_models_and_each_call_new_noise():
     few = {name: each[:300] for name, each in patients().items()}
     one, two = (SimulatedCrowd(few, seed=2) for _ in range(2))

@@ -12,6 +12,7 @@ import pytest
 
 from figures.draw_and_discard.chains import Moments, noisy_instances
 from figures.draw_and_discard.theorems import (
+    pulled,
     pulled_spread,
     squared_error_after_turn,
 )
@@ -75,7 +76,7 @@ def test_the_averaged_models_error_is_known_after_any_number_of_updates(k: int, 
     )
     for updates, mean in zip(found.updates, found.mean, strict=True):
         assert_mean(mean**2, learning.squared_error_after(updates, start_error=3.0))
-        assert_mean(mean, 3.0 * learning.pulled(updates))
+        assert_mean(mean, 3.0 * pulled(learning, updates))
 
 
 @pytest.mark.parametrize(("k", "touched"), [(1, 1.0), (10, 0.25)])
@@ -94,7 +95,7 @@ def test_a_turn_of_the_truth_is_forgotten_at_the_pulls_rate_beside_the_noise(k, 
         turn=(settled, 2.0),
     )
     for since, mean in zip((0, 30, 150), found.mean, strict=True):
-        assert_mean(mean, 2.0 * learning.pulled(since))
+        assert_mean(mean, 2.0 * pulled(learning, since))
         assert_mean(mean**2, squared_error_after_turn(learning, since, turn=2.0))
 
 
@@ -133,9 +134,9 @@ def test_learning_waits_for_open_sessions_as_if_they_were_instances(k: int, wait
     )
     # The formulas are of first order in the pull: a few hundredths may be missing.
     scatter = LIMIT * float(found.mean[0].std()) / math.sqrt(2000)
-    left = learning.pulled(updates)
+    left = pulled(learning, updates)
     assert abs(float(found.mean[0].mean()) - left) < scatter + 0.03 * left
-    assert left > 1.5 * at_once.pulled(updates)
+    assert left > 1.5 * pulled(at_once, updates)
     for square, expected in [
         (found.mean[0] ** 2, learning.squared_error_after(updates, start_error=1.0)),
         (found.mean[1] ** 2, learning.averaged_variance),

@@ -41,8 +41,6 @@ from shoal_studies.catalogue.variational.posterior import VariationalPosterior, 
 from shoal_studies.contract import Learner, RequestedRound
 from shoal_studies.posteriors.base import BasePosterior
 
-Rounds = Annotated[int, Field(ge=1, le=100_000, strict=True)]
-Batch = Annotated[int, Field(ge=2, le=LARGEST_POPULATION, strict=True)]
 Positive = Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)]
 LearningRate = Annotated[float, Field(ge=1e-6, le=10.0, allow_inf_nan=False)]
 
@@ -55,8 +53,8 @@ class VariationalStudy(Study):
     about how far a coordinate moves in a round.
     """
 
-    rounds: Rounds
-    batch: Batch | None
+    rounds: Annotated[int, Field(ge=1, le=100_000, strict=True)]
+    batch: Annotated[int, Field(ge=2, le=LARGEST_POPULATION, strict=True)] | None
     clip: Positive
     learning_rate: LearningRate = 0.1
     grid_bits: Annotated[int, Field(ge=10, le=30, strict=True)] = 20
@@ -247,21 +245,15 @@ _LARGEST_REACH: Final = 0.5  # at most, where it is not the approximation's own
 
 
 @dataclass(frozen=True)
-class Approximation:
-    """The approximation of u: means and log standard deviations, shapes (d,)."""
+class _Step:
+    """The approximation of u after round `number`, and Adam's moments, shapes (2 d,).
+
+    `mean` and `log_sd` are its means and log standard deviations, shapes (d,). `reach`, shape (d,),
+    is the standard deviation about the mean of the point of the next round.
+    """
 
     mean: Floats
     log_sd: Floats
-
-
-@dataclass(frozen=True)
-class _Step:
-    """The approximation after round `number`, and Adam's moments, shapes (2 d,).
-
-    `reach`, shape (d,), is the standard deviation about the mean of the point of the next round.
-    """
-
-    belief: Approximation
     first: Floats
     second: Floats
     number: int
@@ -270,12 +262,11 @@ class _Step:
 
 @dataclass
 class _Trail:
-    """The sums of the last call, the approximation before each, and the last step."""
+    """The sums of the last call, and the steps before, between and after them."""
 
     population: int = 0
     sums: list[ReleasedSum] = field(default_factory=list)
-    beliefs: list[Approximation] = field(default_factory=list)
-    last: _Step | None = None
+    steps: list[_Step] = field(default_factory=list)
 
     def is_beginning_of(self, sums: Sequence[ReleasedSum]) -> bool:
         """Tell whether `sums` go on from here: the same objects, and perhaps more."""
@@ -319,7 +310,7 @@ class Variational:
         if len(sums) >= self.task.rounds:
             return self.conclude(population, sums)
         now = self._replayed(population, sums)
-        point = now.belief.mean + now.reach * self._standard(len(sums))
+        point = now.mean + now.reach * self._standard(len(sums))
         query = self.task.gradient_query(point.tolist())
         batch = self.task.batch
         return RequestedRound(
@@ -354,8 +345,7 @@ class Variational:
 
     def mean_field(self) -> Inferred:
         """Return the mean of the second half of the path that the last call led along."""
-        last = self._trail.last or self._begin()
-        path = [*self._trail.beliefs, last.belief]
+        path = self._trail.steps
         later = path[len(path) // 2 :]
         mean = np.mean([each.mean for each in later], axis=0)
         log_sd = np.mean([each.log_sd for each in later], axis=0)
@@ -394,33 +384,30 @@ class Variational:
         if population < 1 or len(sums) > self.task.rounds:
             raise ValueError("the population must be positive, and no round more than the task's")
         known = self._trail
-        last = known.last
-        if last is None or known.population != population or not known.is_beginning_of(sums):
-            known.population, known.sums, known.beliefs = population, [], []
-            last = known.last = self._begin()
+        if known.population != population or not known.is_beginning_of(sums):
+            known.population, known.sums, known.steps = population, [], [self._begin()]
         for released in sums[len(known.sums) :]:
-            known.beliefs.append(last.belief)
-            last = known.last = self._climb(last, population, released)
+            known.steps.append(self._climb(known.steps[-1], population, released))
             known.sums.append(released)
-        return last
+        return known.steps[-1]
 
     def _begin(self) -> _Step:
         size = self.dimension
-        belief = Approximation(np.zeros(size), np.full(size, INITIAL_LOG_SD))
-        return _Step(belief, np.zeros(2 * size), np.zeros(2 * size), 0, np.exp(belief.log_sd))
+        log_sd, moment = np.full(size, INITIAL_LOG_SD), np.zeros(2 * size)
+        return _Step(np.zeros(size), log_sd, moment, moment, 0, np.exp(log_sd))
 
     def _climb(self, step: _Step, population: int, released: ReleasedSum) -> _Step:
         """Take one step of Adam (Kingma and Ba 2015, arXiv:1412.6980) on the lower bound.
 
         Where the round looked is read from its query, so that a replay needs no random numbers.
         """
-        query, believed = self._own(released), step.belief
+        query = self._own(released)
         point = np.array(query.point)
         gradient = in_units(query, released.values) * (population / released.cohort_size)
         gradient = gradient + self.prior_gradient(point)
         # what exp(r) xi would have been, had the point been no farther from the mean than that;
         # the entropy's gradient in r is 1
-        away = (point - believed.mean) * np.exp(2.0 * believed.log_sd) / step.reach**2
+        away = (point - step.mean) * np.exp(2.0 * step.log_sd) / step.reach**2
         climb = np.concatenate([gradient, gradient * away + 1.0])
         first = _FIRST_MOMENT * step.first + (1.0 - _FIRST_MOMENT) * climb
         second = _SECOND_MOMENT * step.second + (1.0 - _SECOND_MOMENT) * climb**2
@@ -431,19 +418,18 @@ class Variational:
         largest = released.cohort_size * query.squared_norm_limit**0.5
         rate = self.task.learning_rate * min(1.0, largest / float(released.noise_sd[0]))
         moved = rate * mean_climb / (size_of_climb + 1e-12)
-        mean = np.clip(believed.mean + moved[: self.dimension], -_FARTHEST, _FARTHEST)
-        log_sd = np.clip(believed.log_sd + moved[self.dimension :], *_LOG_SDS)
-        belief = Approximation(mean, log_sd)
+        mean = np.clip(step.mean + moved[: self.dimension], -_FARTHEST, _FARTHEST)
+        log_sd = np.clip(step.log_sd + moved[self.dimension :], *_LOG_SDS)
         noise = float(released.noise_sd[0]) / query.grid * population / released.cohort_size
-        return _Step(belief, first, second, number, self._reach(belief, number, noise))
+        return _Step(mean, log_sd, first, second, number, self._reach(log_sd, number, noise))
 
-    def _reach(self, belief: Approximation, number: int, noise: float) -> Floats:
+    def _reach(self, log_sd: Floats, number: int, noise: float) -> Floats:
         """Return how far from the mean to look: far enough to see the curvature through the noise.
 
         `noise` is that of one gradient. With curvature exp(-2 r) it gives the answer a standard
         deviation of noise exp(2 r) / sqrt(T).
         """
-        own: Floats = np.exp(belief.log_sd)
+        own: Floats = np.exp(log_sd)
         if number < _TRAVEL * self.task.rounds:
             return own
         far = _REACH * noise * own**2 / np.sqrt(self.task.rounds)

@@ -21,6 +21,7 @@ import numpy as np
 
 from shoal_protocol.queries.design import Floats
 from shoal_studies.catalogue.variational.posterior import MOST_CORRELATED, Convergence
+from shoal_studies.posteriors.base import semidefinite
 
 _STEPS, _WARM_UP = 60, 20  # of each chain
 _CHAINS: Final = ((16, 32), (64, 8))  # by dimension at most: larger ones are slower
@@ -165,12 +166,6 @@ def _normal(sd: Floats, count: int, generator: np.random.Generator) -> Floats:
 def symmetric(matrices: Floats) -> Floats:
     """Return the symmetric part of matrices, shape (..., d, d)."""
     return np.asarray(0.5 * (matrices + np.swapaxes(matrices, -1, -2)))
-
-
-def semidefinite(matrix: Floats, least: float = 0.0) -> Floats:
-    """Return a symmetric matrix with its eigenvalues raised to `least` where they are below."""
-    values, vectors = np.linalg.eigh(matrix)
-    return np.asarray((vectors * np.maximum(values, least)) @ vectors.T)
 
 
 Gradient = Callable[[Floats], Floats]

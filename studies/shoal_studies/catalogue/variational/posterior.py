@@ -4,7 +4,6 @@ The learner measures gradients along the path. From them this module judges whet
 arrived, and how much noise is in the result.
 """
 
-import base64
 from collections.abc import Sequence
 from functools import cached_property
 from statistics import NormalDist
@@ -19,11 +18,11 @@ from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Base64, Finite, Place, Positive, Real, Size
 from shoal_studies.posteriors.base import (
     PRIOR_DECIDES,
-    BasePosterior,
     Prior,
     evenly_spread,
     prior_caution,
 )
+from shoal_studies.posteriors.forms import DrawnPosterior, decoded_numbers, encoded
 
 FALSE_ALARMS: Final = 0.001
 """At most: how often a path that has arrived is called "not_arrived". "cannot_tell" has no rate."""
@@ -162,7 +161,7 @@ def _is_none(value: object) -> bool:
     return value is None
 
 
-class VariationalPosterior(BasePosterior):
+class VariationalPosterior(DrawnPosterior):
     """Latents whose d unconstrained numbers are normal: `location` and `scale`, shapes (d,).
 
     `latents` say how unconstrained numbers become latents, in order; `names`, mean, sd, intervals
@@ -251,22 +250,14 @@ class VariationalPosterior(BasePosterior):
         return all(latent.support == "real" for latent in self.latents)
 
     @property
-    def mean(self) -> Floats:
-        return np.asarray(self._points.mean(axis=0))
-
-    @property
     def sd(self) -> Floats:
-        return np.asarray(self._points.std(axis=0))
-
-    def _quantiles(self, low: float, high: float) -> Floats:
-        ends: Floats = np.quantile(self._points, [low, high], axis=0)
-        return ends.T
+        return np.asarray(self.draws.std(axis=0))
 
     def sample(self, count: int, generator: np.random.Generator) -> Floats:
         return self._constrained(generator.standard_normal((count, len(self.location))))
 
     @cached_property
-    def _points(self) -> Floats:
+    def draws(self) -> Floats:
         """Latents at points of a lattice that fills the unit cube, taken to the normal."""
         places = evenly_spread(_POINTS, len(self.location))
         ranks = np.argsort(np.argsort(places, axis=0), axis=0)  # each margin exactly even
@@ -293,21 +284,20 @@ class VariationalPosterior(BasePosterior):
 
 def packed(factor: Floats) -> str:
     """Return a lower triangular matrix's rows, up to the diagonal, as doubles in base64."""
-    rows = factor[np.tril_indices(len(factor))] + 0.0  # no -0: one factor is one document
-    return base64.b64encode(np.ascontiguousarray(rows, dtype="<f8").tobytes()).decode()
+    return encoded(factor[np.tril_indices(len(factor))] + 0.0)  # no -0: a factor is one document
 
 
 def _unpacked(correlation: str | None, size: int) -> Floats | None:
     if correlation is None:
         return None
-    raw = base64.b64decode(correlation)
-    if size > MOST_CORRELATED or len(raw) != 8 * (size * (size + 1) // 2):
+    values = decoded_numbers(correlation)
+    if size > MOST_CORRELATED or len(values) != size * (size + 1) // 2:
         raise ValueError(f"correlations: d (d + 1)/2 doubles, of at most {MOST_CORRELATED} numbers")
-    if np.any(np.signbit(values := np.frombuffer(raw, "<f8")) & (values == 0.0)):
+    if np.any(np.signbit(values) & (values == 0.0)):
         raise ValueError("a factor of correlations has no negative zeros")
     factor = np.zeros((size, size))
     factor[np.tril_indices(size)] = values
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(over="ignore"):
         lengths = np.linalg.norm(factor, axis=1)
     if not np.allclose(lengths, 1.0, rtol=0.0, atol=1e-9) or np.any(np.diagonal(factor) < 0.0):
         raise ValueError("rows of a factor of correlations have length 1, the last number >= 0")
