@@ -17,7 +17,7 @@ from pyroaring import BitMap
 
 from shoal_holder import journal, spending
 from shoal_holder.crowds import memory
-from shoal_holder.crowds.allowance import Limits, used_by
+from shoal_holder.crowds.allowance import Limits, contributions_left, used_by
 from shoal_holder.state import State
 from shoal_protocol.privacy.accounting import Cap, Cost
 from shoal_protocol.wire.errors import MalformedDocument
@@ -128,6 +128,28 @@ def test_crowds_have_a_cap_of_their_own_over_all_jobs(state: State) -> None:
     assert contribute(state, 0, limits=tight) == [False]
     assert not allowed(state, limits=tight) and not allowed(state, job=OTHER_CROWD, limits=tight)
     assert allowed(state, client=1, limits=tight)
+
+
+@pytest.mark.parametrize(
+    "bound",
+    [
+        {"per_client": 5},
+        {"cap": Cap(epsilon=7.5, delta=0.0)},
+        {"cap": Cap(epsilon=20.0, delta=1e-6)},
+        {"crowds_cap": Cap(epsilon=6.0, delta=0.0)},
+    ],
+)
+def test_as_many_contributions_are_left_as_are_charged(
+    state: State, bound: dict[str, object]
+) -> None:
+    state.add_job(JOB, b"r", cost=Cost.gaussian(0.5), slots=BitMap([1]), join=b"j")
+    tight = limits(**bound)
+    contribute(state, 0, job=OTHER_CROWD, limits=tight)
+    left = contributions_left(state, CROWD, range(3), tight)
+    for client, times in left.items():
+        taken = [contribute(state, client, limits=tight) for _ in range(times + 1)]
+        assert taken == [[True]] * times + [[False]]
+    assert left[2] > 1
 
 
 def test_charge_and_bytes_are_stored_together_or_not_at_all(state: State) -> None:
