@@ -347,7 +347,7 @@ class Vault:
             "receipt": (rounds.hear_stored, rounds.hand_on, stays, rounds.unreached),
             "spec": (rounds.handed_on, stays, rounds.handed_on, stays),
             "request": (rounds.handed_on, stays, rounds.handed_on, stays),
-            "charges": (charges.answered, charges.older, charges.doubt, charges.unreached),
+            "charges": (charges.answered, stays, charges.doubt, charges.unreached),
             "declaration": (self._declared, stays, self._declared, stays),
             "jobs": (jobs.list_jobs, stays, stays, stays),
             "round": (rounds.offer, jobs.end_as_told, jobs.end_as_told, stays),
