@@ -45,8 +45,8 @@ from shoal_protocol.rounds.attestations import (
 from shoal_protocol.rounds.outcomes import IMPOSSIBLE, check_partial_sum, is_possible
 from shoal_protocol.rounds.round_spec import RoundSpec, check_spec
 from shoal_protocol.sharing import summation
-from shoal_protocol.sharing.shamir import Combined
 from shoal_protocol.sharing.shares import to_ring
+from shoal_protocol.sharing.summation import Combined
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import LedgerBroken, ProtocolError, WrongSigner
 from shoal_protocol.wire.phases import AggregationEvent, Phase

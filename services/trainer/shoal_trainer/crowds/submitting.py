@@ -19,17 +19,19 @@ from prometheus_client import Counter
 from sqlalchemy import Connection, bindparam, select
 
 from shoal_protocol.crowds.draws import (
-    ContributionsUsedUp,
     CrowdClosed,
     CrowdJobRequest,
     LogEntry,
-    RefusedSubmission,
-    SessionExpired,
     Submission,
     SubmissionReceipt,
-    check_submission,
     replaced_instance,
     weights_digest,
+)
+from shoal_protocol.crowds.submissions import (
+    ContributionsUsedUp,
+    RefusedSubmission,
+    SessionExpired,
+    check_submission,
 )
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.errors import ProtocolError
