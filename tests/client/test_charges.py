@@ -278,7 +278,7 @@ def test_a_round_that_was_claimed_for_another_job_before_it_came_leaves_a_state_
     claim = ChargedElsewhere(round_id, "cc" * 32, 1, Cost.pure(1.0), BitMap([2]))
     state.adopt([claim], datetime(2026, 1, 1, tzinfo=UTC))
     with state.file.transaction():
-        state.file.database.execute("INSERT INTO jobs VALUES (?, x'', NULL)", (job,))
+        state.file.database.execute("INSERT INTO jobs (job, request) VALUES (?, x'')", (job,))
         state.file.database.execute(
             "INSERT INTO rounds (round, job, number, spec) VALUES (?, ?, 0, x'')", (round_id, job)
         )

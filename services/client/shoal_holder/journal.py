@@ -32,7 +32,6 @@ from shoal_protocol.wire.encoding import (
     canonical_json,
     encode_clients,
     format_time,
-    sha256,
 )
 from shoal_protocol.wire.errors import LedgerBroken, MalformedDocument
 
@@ -72,11 +71,6 @@ def append_charge(
     """
     charged = {"slots": encode_clients(slots), "mu": cost.mu, "epsilon": cost.stated_epsilon}
     append(file, kind, subject, job=job, at=format_time(at), **charged, **more)
-
-
-def contribution_id(submission: str) -> str:
-    """Return the id under which a contribution is charged, which the submission's digest fixes."""
-    return sha256("contribution", submission.encode())
 
 
 def entries(file: StateFile, *, after: int, count: int) -> list[Shown]:
@@ -123,16 +117,13 @@ def verify(file: StateFile) -> None:
             chain.follow(shown)
     except MalformedDocument as error:
         raise LedgerBroken(str(error)) from error
-    # rows of the outbox stay when their envelopes are erased
+    # rows of the outbox stay when what they had is erased
     unpaid = file.one(
         "SELECT 1 FROM outbox WHERE kind = 'envelope'"
         " AND NOT EXISTS (SELECT 1 FROM journal WHERE (kind, subject) = ('answer', about))"
-        " UNION ALL SELECT 1 FROM contributions WHERE NOT EXISTS ("
-        " SELECT 1 FROM journal WHERE (kind, subject) = ('contribution', contribution)"
-        " AND (journal.job, json_extract(body, '$.client'), json_extract(body, '$.submission'))"
-        " = (contributions.job, client, submission))"
-        " UNION ALL SELECT 1 FROM journal WHERE kind = 'contribution'"
-        " AND subject NOT IN (SELECT contribution FROM contributions) LIMIT 1"
+        " UNION ALL SELECT 1 FROM outbox WHERE kind = 'contribution'"
+        " AND NOT EXISTS (SELECT 1 FROM journal WHERE (kind, subject) = ('contribution', about))"
+        " LIMIT 1"
     )
     if unpaid is not None:
         raise LedgerBroken("what is on file is not what the journal has: the file was changed")

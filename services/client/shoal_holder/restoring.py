@@ -52,15 +52,10 @@ def prepare(state: State, random_bytes: RandomBytes, now: datetime) -> None:
 
     Its jobs end: the lost machine may have gone on with them.
     """
-    for job in state.open_jobs():
-        state.end_job(job.job, RESTORED)
+    for (job,) in state.file.rows("SELECT job FROM jobs WHERE ended IS NULL ORDER BY rowid"):
+        state.end_job(job, RESTORED)
     known = BitMap(slot for (slot,) in state.file.rows("SELECT slot FROM slots WHERE is_sure"))
     with state.file.transaction():
-        state.file.database.execute("UPDATE crowds SET ended = ? WHERE ended IS NULL", (RESTORED,))
-        state.file.database.execute("DELETE FROM crowd_outbox")
-        state.file.database.execute(
-            "UPDATE contributions SET outcome = 'unsent' WHERE outcome = 'pending'"
-        )
         instance = random_bytes(INSTANCE_BYTES).hex()
         state.file.database.execute(
             "UPDATE machine SET epoch = epoch + 1, instance = ?, restored_at = ?, is_restoring = 1,"

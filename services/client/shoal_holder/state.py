@@ -146,20 +146,23 @@ class State:
         )
 
     def open_jobs(self) -> list[StoredJob]:
-        """Return the jobs that we still take part in."""
+        """Return the jobs in rounds that we still take part in."""
         rows = self.file.rows(
             "SELECT job, request, (SELECT COALESCE(MAX(number) + 1, 0) FROM rounds"
-            " WHERE rounds.job = jobs.job) FROM jobs WHERE ended IS NULL ORDER BY rowid"
+            " WHERE rounds.job = jobs.job) FROM jobs WHERE ended IS NULL AND opening IS NULL"
+            " ORDER BY rowid"
         )
         return [StoredJob(*row) for row in rows]
 
     def joined(self, job: Digest) -> Joined:
-        """Return a job that was joined.
+        """Return a job in rounds that was joined.
 
         Raises:
             UnknownJob
         """
-        found = self.file.one("SELECT request, ended FROM jobs WHERE job = ?", job)
+        found = self.file.one(
+            "SELECT request, ended FROM jobs WHERE job = ? AND opening IS NULL", job
+        )
         if found is None:
             raise UnknownJob("this data holder has not joined such a job")
         slots, _ = spending.joined(self.file, job)
@@ -211,24 +214,35 @@ class State:
         ]
 
     def end_job(self, job: str, reason: str, *, leave: bytes | None = None) -> None:
-        """Never answer a round of this job again, and erase its unsent envelopes.
+        """Do nothing for this job again, and erase what of it is unsent.
 
         The same transaction stores the signed leave to send.
         """
         self._committed = None
         with self.file.transaction():
-            self.file.database.execute(
-                "UPDATE jobs SET ended = ? WHERE job = ? AND ended IS NULL", (reason, job)
-            )
-            self._end_rounds(job, reason)
+            self._end(job, reason)
             if leave is not None:
                 left = self.file.one("SELECT 1 FROM outbox WHERE (kind, about) = ('leave', ?)", job)
                 if left is None:
                     journal.append(self.file, "leave", job, job=job)
                 self._add("leave", job, leave)
-        self.file.truncate_log()
+        self.file.give_back()
 
-    def _has_ended(self, job: str) -> bool:
+    def _end(self, job: str, reason: str) -> None:
+        self.file.database.execute(
+            "UPDATE jobs SET ended = ? WHERE job = ? AND ended IS NULL", (reason, job)
+        )
+        self._end_rounds(job, reason)
+        self.file.database.execute(
+            "UPDATE outbox SET document = NULL, outcome = 'unsent'"
+            " WHERE (kind, outcome) = ('contribution', 'pending') AND about IN"
+            " (SELECT subject FROM journal WHERE (kind, job) = ('contribution', ?))",
+            (job,),
+        )
+        self.file.database.execute("DELETE FROM crowd_nonces WHERE job = ?", (job,))
+
+    def has_ended(self, job: str) -> bool:
+        """Tell whether a job has ended here, of either kind."""
         query = "SELECT 1 FROM jobs WHERE job = ? AND ended IS NOT NULL"
         return self.file.one(query, job) is not None
 
@@ -246,7 +260,7 @@ class State:
             sqlite3.IntegrityError: the job already has another round of this number.
         """
         with self.file.transaction():
-            if self._has_ended(job):
+            if self.has_ended(job):
                 return
             self._end_rounds(job, "over")
             self.file.database.execute(
@@ -285,7 +299,7 @@ class State:
         """
         with self.file.transaction():
             job, number = self.file.one("SELECT job, number FROM rounds WHERE round = ?", round_id)
-            if self._has_ended(job):
+            if self.has_ended(job):
                 return False
             journal.append_charge(
                 *(self.file, "answer", round_id),
@@ -401,11 +415,8 @@ class State:
                     at=now,
                 )
             for job in {each.job for each in forgotten}:
-                self.file.database.execute(
-                    "UPDATE jobs SET ended = ? WHERE job = ? AND ended IS NULL", (FORGOTTEN, job)
-                )
-                self._end_rounds(job, FORGOTTEN)
-        self.file.truncate_log()
+                self._end(job, FORGOTTEN)
+        self.file.give_back()
 
     # What was done and spent
 

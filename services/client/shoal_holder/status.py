@@ -81,7 +81,7 @@ def read_jobs(file: StateFile) -> tuple[JobStatus, ...]:
             "SELECT job, ended,"
             " (SELECT outcome FROM outbox WHERE (kind, about) = ('join', job)),"
             " (SELECT outcome FROM outbox WHERE (kind, about) = ('leave', job))"
-            " FROM jobs ORDER BY rowid"
+            " FROM jobs WHERE opening IS NULL ORDER BY rowid"
         )
     )
 

@@ -112,7 +112,7 @@ class Vault:
         if adopted := count_adopted(state.file):
             self._report(ADOPTED, rounds=adopted)
         self._takes_crowds = site.policy.maximum_local_epsilon is not None or (
-            state.file.one("SELECT 1 FROM crowds LIMIT 1") is not None
+            state.file.one("SELECT 1 FROM jobs WHERE opening IS NOT NULL LIMIT 1") is not None
         )
         verbs: list[Callable[..., Any]] = [
             *(self.interests, self.take, self.due, self.settle),

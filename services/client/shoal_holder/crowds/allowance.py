@@ -62,8 +62,7 @@ class Used:
 def used_by(state: State, job: str, clients: Collection[int]) -> dict[int, Used]:
     """Return the charges of clients."""
     rows = state.file.rows(
-        "SELECT client, SUM(contributions.job = ?), SUM(json_extract(body, '$.epsilon'))"
-        " FROM contributions JOIN journal ON (kind, subject) = ('contribution', contribution)"
+        "SELECT client, SUM(job = ?), SUM(json_extract(body, '$.epsilon')) FROM journal"
         " WHERE client IN (SELECT value FROM json_each(?)) GROUP BY client",
         *(job, json.dumps([*clients])),
     )
@@ -93,10 +92,8 @@ def contributions_left(
 def so_far(state: State, site: Site) -> CrowdAccounts:
     """Return what crowd jobs were charged, and what the owner's policy leaves to clients."""
     rows = state.file.rows(
-        "SELECT contributions.job, COUNT(*), COUNT(DISTINCT client),"
-        " MAX(json_extract(body, '$.epsilon'))"
-        " FROM contributions JOIN journal ON (kind, subject) = ('contribution', contribution)"
-        " GROUP BY contributions.job ORDER BY MIN(journal.number)"
+        "SELECT job, COUNT(*), COUNT(DISTINCT client), MAX(json_extract(body, '$.epsilon'))"
+        " FROM journal WHERE kind = 'contribution' GROUP BY job ORDER BY MIN(number)"
     )
     jobs = tuple(CrowdSpending(*row) for row in rows)
     if site.policy.maximum_local_epsilon is None:

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import ClassVar, Final
 
-from shoal_holder import machine, restoring
+from shoal_holder import machine, restoring, spending
 from shoal_holder.admission import JobKind, check_columns, check_request, check_same_key
 from shoal_holder.crowds import memory
 from shoal_holder.crowds.allowance import crowds_cap, so_far
@@ -305,10 +305,11 @@ class CrowdJobs(ListedJobs):
         document = memory.pending(self._state, job).get(settled.number)
         if document is None:
             raise UnknownJob("no such submission waits for an answer")
+        submission = decode(document, Submission)
         if outcome == ACKNOWLEDGED:
             receipt = settled.body
-            outcome = acknowledged(self._on_file(job), decode(document, Submission).body, receipt)
-        memory.settle(self._state, settled.number, outcome, receipt)
+            outcome = acknowledged(self._on_file(job), submission.body, receipt)
+        memory.settle(self._state, submission.digest, outcome, receipt)
         self._report("contribution settled", job=job, outcome=outcome)
         if outcome == CrowdClosed.code and job in self._contributors:
             self._contributors[job].close(outcome)
@@ -331,11 +332,11 @@ class CrowdJobs(ListedJobs):
             if not is_waiting or now >= contributor.over_at + LAST_ANSWERS:
                 self._end(job, contributor.reason)
         elif not (is_waiting or contributor.ready or contributor.schedule.next_moment):
-            made = self._state.file.one("SELECT 1 FROM contributions WHERE job = ?", job)
+            made = next(spending.charges(self._state.file, job), None)
             self._end(job, CONTRIBUTED if made else NO_ALLOWANCE)
 
     def _end(self, job: str, reason: str) -> None:
-        memory.end(self._state, job, reason)
+        self._state.end_job(job, reason)
         self._report("crowd job ended", job=job, reason=reason)
         contributor = self._contributors.pop(job, None)
         if contributor is not None and reason != CONTRIBUTED:
