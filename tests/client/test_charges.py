@@ -146,7 +146,9 @@ async def test_an_answer_that_was_held_back_says_nothing_of_what_was_charged_sin
     await holder.vault.ask(Vault.interests)
     assert (await holder.vault.ask(Vault.opened)).is_compared
     with pytest.raises(NotReady, match="what it charged"):
-        await holder.vault.ask(Vault.take, parts=(world.submit().encode(),))
+        job = world.submit()
+        letter = f"job/{job.digest}"
+        await holder.vault.ask(Vault.settle, letter=letter, status=200, parts=(job.encode(),))
     await holder.close()
 
 

@@ -67,10 +67,8 @@ class ChargeComparison(Part):
     _asking: dict[str, _Asking] = field(default_factory=dict)  # by node
     _progress: dict[str, tuple[BitMap, int]] = field(default_factory=dict)
     """By node: of which slots it said what it charged, up to which entry."""
-    _heard: datetime | None = None  # when a node was asked that said all since it was last judged
     _forgotten: dict[tuple[str, int], ChargedElsewhere] = field(default_factory=dict)
     """By job and number: what nodes charged and this ledger lacks."""
-    _is_news: bool = False  # whether more is forgotten than when it was last judged
     _not_before: dict[str, datetime] = field(default_factory=dict)  # by node
     _queries: int = 0  # that were made so far
 
@@ -109,7 +107,7 @@ class ChargeComparison(Part):
         """
         if self.refusal is not None:
             raise LedgerBroken(self.refusal)
-        if self.compared_at is None or self._is_news or (joining and not self.is_recent):
+        if self.compared_at is None or self._forgotten or (joining and not self.is_recent):
             raise NotReady("no Compute node says what it charged the slots here")
         waiting, listed = self.waiting, len(self._site.book.current.manifest.compute_nodes)
         if self._machine.is_restoring and not waiting:
@@ -171,15 +169,15 @@ class ChargeComparison(Part):
         """Take what a node answered.
 
         Raises:
-            ProtocolError: as `hear`.
+            ProtocolError: as `_hear`.
         """
         try:
-            self.hear(settled.about, decode(settled.body, Charges, ChargesQuery))
+            self._hear(settled.about, decode(settled.body, Charges, ChargesQuery))
         except ProtocolError:
             self.doubt(settled)
             raise
 
-    def hear(self, node: str, signed: Signed[Any]) -> None:
+    def _hear(self, node: str, signed: Signed[Any]) -> None:
         """Take a node's answer to the last query.
 
         Raises:
@@ -214,14 +212,15 @@ class ChargeComparison(Part):
         asking.after = signed.body.through
         if asking.after == signed.body.head:
             self._progress[node] = (asking.slots, asking.after)
-            self._heard = asking.asked_at
+            self.compared_at = asking.asked_at
             del self._asking[node]
+        self.settle()
 
     def settle(self) -> None:
         """Judge the nodes' answers; a state that is being restored takes the charges over."""
         if self._machine.is_restoring:
             self._take_over()
-        elif self.refusal is None and self._is_news:
+        elif self.refusal is None and self._forgotten:
             self.refusal = (
                 f"Compute nodes charged slots here for rounds ({len(self._forgotten):,}) that the "
                 "journal here does not hold: the state was lost or set back. Stop, and "
@@ -233,9 +232,8 @@ class ChargeComparison(Part):
             restoring.raise_to_least(
                 self._state, BitMap(self._site.positions()), self._site.clock()
             )
-        self._is_news = False
-        if self._heard or not self.nodes:
-            self.compared_at, self._heard = self._heard or self._site.clock(), None
+        if not self.nodes:
+            self.compared_at = self._site.clock()
 
     def _hear_of_other(self, query: ChargesQuery, signed: Signed[Any], holder: int) -> bool:
         """Give way to another machine of this holder, or supersede it; tell whether to ask again.
@@ -273,7 +271,7 @@ class ChargeComparison(Part):
         """Add to the lost charges; where nodes differ, the higher price counts."""
         for each in forgotten:
             place = (each.job, each.number)
-            self._is_news, before = True, self._forgotten.get(place, each)
+            before = self._forgotten.get(place, each)
             dearer = max(
                 before, each, key=lambda one: (one.cost.epsilon, one.cost.mu, one.round_id)
             )

@@ -28,7 +28,6 @@ from shoal_holder.contribution import (
 )
 from shoal_holder.faults import without_failing
 from shoal_holder.letters import Draft, Settled
-from shoal_holder.messages import Decided
 from shoal_holder.records import MOST_ROWS, chosen_together
 from shoal_holder.site import Part
 from shoal_holder.state import DELIVERED, StoredJob
@@ -200,8 +199,8 @@ class Rounds(Part):
         left = self._left.get(version.manifest.sequence, now - HANDOVER)
         return version if timedelta(0) <= now - left < HANDOVER else book.current
 
-    def offer(self, settled: Settled) -> Decided:
-        """Take the next round of a job, or return why it is not answered.
+    def offer(self, settled: Settled) -> None:
+        """Take the next round of a job; it is put on file, too, if it is not answered.
 
         Raises:
             UnknownJob: clients here have no part in the job.
@@ -219,7 +218,6 @@ class Rounds(Part):
         if ended not in (None, NOT_ASKED, MISSED, BEFORE_RESTORE):
             self._state.end_job(spec.job, ended)
         self._report("round taken", round=signed.digest, number=spec.number, reason=ended)
-        return Decided(taken=ended is None, reason=ended)
 
     def _validate(self, signed: Signed[RoundSpec], stored: StoredJob) -> str | None:
         """Return why a round is not answered, None if it is."""

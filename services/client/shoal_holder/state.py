@@ -41,22 +41,12 @@ Letter = Literal["join", "leave"]
 
 @dataclass(frozen=True)
 class StoredJob:
-    """A job that this data holder takes part in."""
-
-    job: str
-    request: bytes
-    next_number: int
-
-
-@dataclass(frozen=True)
-class Joined:
-    """A job that was joined, whose records it may use, and how many of its rounds were answered."""
+    """A job in rounds that was joined, and the number of its next round."""
 
     job: str
     request: bytes
     ended: str | None
-    slots: int
-    answered: int
+    next_number: int
 
 
 @dataclass(frozen=True)
@@ -82,6 +72,12 @@ class ChargedElsewhere:
     number: int
     cost: Cost
     clients: BitMap
+
+
+_JOBS: Final = (
+    "SELECT * FROM (SELECT job, request, ended, (SELECT COALESCE(MAX(number) + 1, 0) FROM rounds"
+    " WHERE rounds.job = jobs.job) FROM jobs WHERE opening IS NULL ORDER BY rowid)"
+)
 
 
 class State:
@@ -147,28 +143,18 @@ class State:
 
     def open_jobs(self) -> list[StoredJob]:
         """Return the jobs in rounds that we still take part in."""
-        rows = self.file.rows(
-            "SELECT job, request, (SELECT COALESCE(MAX(number) + 1, 0) FROM rounds"
-            " WHERE rounds.job = jobs.job) FROM jobs WHERE ended IS NULL AND opening IS NULL"
-            " ORDER BY rowid"
-        )
-        return [StoredJob(*row) for row in rows]
+        return [StoredJob(*row) for row in self.file.rows(f"{_JOBS} WHERE ended IS NULL")]
 
-    def joined(self, job: Digest) -> Joined:
+    def joined(self, job: Digest) -> StoredJob:
         """Return a job in rounds that was joined.
 
         Raises:
             UnknownJob
         """
-        found = self.file.one(
-            "SELECT request, ended FROM jobs WHERE job = ? AND opening IS NULL", job
-        )
+        found = self.file.one(f"{_JOBS} WHERE job = ?", job)
         if found is None:
             raise UnknownJob("this data holder has not joined such a job")
-        slots, _ = spending.joined(self.file, job)
-        answered = {each.number for each in spending.charges(self.file, job)}
-        request, ended = found
-        return Joined(job, request, ended, len(slots), len(answered))
+        return StoredJob(*found)
 
     def pending_letters(self, what: Letter) -> dict[str, bytes]:
         """Return the signed joins of open jobs, or leaves, that nobody has answered, by job."""

@@ -19,7 +19,6 @@ from shoal_holder.crowds.crowd import Crowd, acknowledged
 from shoal_holder.crowds.status import NO_CROWDS, CrowdAccounts, CrowdStatus
 from shoal_holder.jobs import ListedJobs
 from shoal_holder.letters import Draft, Effects, Settled, stays
-from shoal_holder.messages import Decided
 from shoal_holder.policy import Policy
 from shoal_kit.outcome import ACKNOWLEDGED
 from shoal_protocol.crowds.draws import (
@@ -182,7 +181,7 @@ class CrowdJobs(ListedJobs):
         if settled.about in self.wanted:
             self._requests[settled.about] = settled.body
 
-    def offer(self, settled: Settled) -> Decided:
+    def offer(self, settled: Settled) -> None:
         """Take a crowd job, by its request and its opening as they were signed, or say why not.
 
         Raises:
@@ -201,7 +200,6 @@ class CrowdJobs(ListedJobs):
         if is_allowed:
             memory.add(self._state, job, request.encode(), opening.encode())
             self._report("crowd job taken", job=job)
-        return Decided(taken=is_allowed)
 
     def _is_allowed(
         self, signed: Signed[CrowdJobRequest], opening: Signed[CrowdOpening], job: str
