@@ -21,7 +21,7 @@ from shoal_holder.charge_comparison import BETWEEN_COMPARISONS
 from shoal_holder.restoring import RESTORED
 from shoal_holder.rounds import BEFORE_RESTORE
 from shoal_holder.site_files import STATE_FILE
-from shoal_holder.state import ChargedElsewhere, State
+from shoal_holder.state import State
 from shoal_holder.vault import Vault
 from shoal_kit.manifest_book import ManifestBook
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, RoundCharged
@@ -277,7 +277,7 @@ def test_a_round_that_was_claimed_for_another_job_before_it_came_leaves_a_state_
 ) -> None:
     path, round_id, job = tmp_path / "holder.sqlite", "aa" * 32, "bb" * 32
     state = State(path, authority="00" * 32)
-    claim = ChargedElsewhere(round_id, "cc" * 32, 1, Cost.pure(1.0), BitMap([2]))
+    claim = spending.Charge("cc" * 32, 1, round_id, BitMap([2]), Cost.pure(1.0))
     state.adopt([claim], datetime(2026, 1, 1, tzinfo=UTC))
     with state.file.transaction():
         state.file.database.execute("INSERT INTO jobs (job, request) VALUES (?, x'')", (job,))

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
+from shoal_agent.status import checked_journal
 from shoal_holder import journal, spending
 from shoal_holder.crowds import memory
 from shoal_holder.crowds.allowance import Limits, contributions_left, used_by
@@ -91,7 +92,7 @@ def epsilons(state: State) -> dict[int, float]:
 def test_a_contribution_is_charged_in_the_journal_with_what_is_sent(state: State) -> None:
     assert contribute(state, 0, 1, 0) == [True] * 3
     entries = journal.entries(state.file, after=0, count=9)
-    assert journal.checked(entries).number == 3
+    assert checked_journal(entries).number == 3
     assert [(each.job, len(each.clients), each.cost) for each in spending.charges(state.file)] == [
         (CROWD, 1, LIMITS.cost)
     ] * 3

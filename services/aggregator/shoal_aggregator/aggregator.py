@@ -31,6 +31,7 @@ from shoal_aggregator.store import (
     over,
     words,
 )
+from shoal_kit.signed_documents import read_signed
 from shoal_kit.web.logs import describe_exception
 from shoal_protocol.journal import Link
 from shoal_protocol.rounds.attestations import (
@@ -476,7 +477,7 @@ class Aggregator:
     def _verified(
         self, encoded: bytes, kind: type[DocumentT], spec: RoundSpec
     ) -> Signed[DocumentT]:
-        signed = self._own.book.decode(encoded, kind)
+        signed = read_signed(self._own.book, encoded, kind)
         self._own.book.get(spec.manifest).verify(signed)
         if signed.body.round != spec.digest:
             raise WrongRound

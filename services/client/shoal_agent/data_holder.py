@@ -85,7 +85,7 @@ class DataHolder:
             transport=transport,
             report=report,
         )
-        self._mail = Mail(vault, self._directory, clock, random_bytes, report, wake)
+        self._mail = Mail(vault, self._directory, clock, report, wake)
         self._has_told = False  # that it waits for a node
 
     @classmethod

@@ -2,7 +2,6 @@
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
@@ -191,17 +190,6 @@ class Directory:
             with suppress(Unavailable):
                 return await peer.catch_up()
         await last.catch_up()
-
-
-@dataclass(eq=False)
-class Part:
-    """A part of the courier: it asks the vault and the peers, and reports what it did or met."""
-
-    _vault: VaultLink
-    _directory: Directory
-    _clock: Clock
-    _random_bytes: RandomBytes
-    _report: Report
 
 
 async def _ask_for_newer(node: Peer) -> None:

@@ -10,9 +10,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from shoal_agent.directory import Part
+from shoal_agent.directory import Directory
+from shoal_agent.vault_link import VaultLink
 from shoal_holder.messages import Letter
+from shoal_holder.status import Report
 from shoal_holder.vault import Vault
+from shoal_kit.clock import Clock
 from shoal_kit.outcome import ACCEPTED, NOT_FOUND
 from shoal_kit.peers.exchange import ANSWER_SECONDS, JSON, OCTETS, Reply, Unavailable
 from shoal_kit.peers.peer import NotThere, Peer
@@ -29,13 +32,17 @@ PATIENCE_SECONDS: Final = 3.0  # with slow parties, until other letters are carr
 
 
 @dataclass(eq=False)
-class Mail(Part):
+class Mail:
     """The letters that are on their way.
 
     With a `_wake` what the vault wants is asked for by long polls, which wake the data holder when
     they are answered; without one it is asked for once in a step.
     """
 
+    _vault: VaultLink
+    _directory: Directory
+    _clock: Clock
+    _report: Report
     _wake: asyncio.Event | None
     _unheard: dict[tuple[str, str], tuple[datetime, str]] = field(default_factory=dict)
     """When and why parties did not answer, by name and kind of letter; "": they answered none."""

@@ -16,7 +16,7 @@ from shoal_holder import machine, restoring
 from shoal_holder.letters import Draft, Settled
 from shoal_holder.site import Part
 from shoal_holder.slots import make_sure
-from shoal_holder.state import ChargedElsewhere
+from shoal_holder.spending import Charge
 from shoal_kit.database_file import RESTORE
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, check_charges
 from shoal_protocol.trust.manifest import Consortium
@@ -67,7 +67,7 @@ class ChargeComparison(Part):
     _asking: dict[str, _Asking] = field(default_factory=dict)  # by node
     _progress: dict[str, tuple[BitMap, int]] = field(default_factory=dict)
     """By node: of which slots it said what it charged, up to which entry."""
-    _forgotten: dict[tuple[str, int], ChargedElsewhere] = field(default_factory=dict)
+    _forgotten: dict[tuple[str, int | None], Charge] = field(default_factory=dict)
     """By job and number: what nodes charged and this ledger lacks."""
     _not_before: dict[str, datetime] = field(default_factory=dict)  # by node
     _queries: int = 0  # that were made so far
@@ -205,8 +205,7 @@ class ChargeComparison(Part):
             caps=[each.manifest.policy.cap for each in self._site.book.versions],
         )
         rounds = [
-            ChargedElsewhere(each.round, each.job, each.number, each.cost, whose)
-            for each, whose in charged
+            Charge(each.job, each.number, each.round, whose, each.cost) for each, whose in charged
         ]
         self._note(self._state.not_charged(rounds))
         asking.after = signed.body.through
@@ -267,17 +266,14 @@ class ChargeComparison(Part):
         self._machine = machine.read(self._state.file)
         return own.is_restoring
 
-    def _note(self, forgotten: Iterable[ChargedElsewhere]) -> None:
+    def _note(self, forgotten: Iterable[Charge]) -> None:
         """Add to the lost charges; where nodes differ, the higher price counts."""
         for each in forgotten:
             place = (each.job, each.number)
             before = self._forgotten.get(place, each)
-            dearer = max(
-                before, each, key=lambda one: (one.cost.epsilon, one.cost.mu, one.round_id)
-            )
-            self._forgotten[place] = ChargedElsewhere(
-                dearer.round_id, *place, dearer.cost, before.clients | each.clients
-            )
+            dearer = max(before, each, key=lambda one: (one.cost.epsilon, one.cost.mu, one.what))
+            together = before.clients | each.clients
+            self._forgotten[place] = dearer._replace(clients=together)
 
     def _take_over(self) -> None:
         """End the restoration once all nodes were heard that are not waived."""

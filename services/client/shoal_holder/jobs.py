@@ -87,6 +87,36 @@ class ListedJobs(Part):
         self.refused[job] = reason
         self._report(f"{self.kind} refused", job=job, reason=reason)
 
+    def offer(self, settled: Settled) -> None:
+        """Take part in a job, by its document from the trainer, or refuse it for good.
+
+        Raises:
+            NotReady, LedgerBroken: nobody may decide yet.
+            UnknownManifest: the manifest that it is bound to is not known here, and may come.
+        """
+        job = settled.about
+        try:
+            takes_part = self._take_part(job, settled.body)
+        except (NotReady, LedgerBroken, UnknownManifest):
+            raise
+        except ProtocolError as error:
+            return self.refuse(settled, str(error))
+        self.unlist(settled)
+        if not takes_part:
+            self._report(f"{self.kind} waits for its owners' approval", job=job)
+
+    def _take_part(self, job: str, document: bytes) -> bool:
+        """Take part in a job; return whether that is so: its owners may have yet to approve it.
+
+        Raises:
+            RefusedJob, ProtocolError: it is refused; the detail says why.
+        """
+        raise NotImplementedError
+
+    def _end(self, job: str, reason: str) -> None:
+        self._state.end_job(job, reason)
+        self._report(f"{self.kind} ended", job=job, reason=reason)
+
 
 @dataclass(eq=False)
 class Jobs(ListedJobs):
@@ -141,27 +171,17 @@ class Jobs(ListedJobs):
         self._report(f"{what} settled", job=job, outcome=outcome)
         self._state.settle(what, job, outcome)
 
-    def offer(self, settled: Settled) -> None:
+    def _take_part(self, job: str, document: bytes) -> bool:
         """Join a job, with the records of all slots that have budget left, unless it was joined.
 
         Raises:
             NotReady, LedgerBroken: as `ChargeComparison.check`.
-            UnknownManifest: the manifest that it is bound to is not known here, and may come.
         """
-        job = settled.about
-        try:
-            signed = decode(settled.body, JobRequest)
-            if signed.digest != job:
-                raise RefusedJob("the request is another job's")
-            self._requests[job] = settled.body
-            is_joined = self._state.file.takes_part(job) or self._join(signed, job)
-        except (NotReady, LedgerBroken, UnknownManifest):
-            raise
-        except ProtocolError as error:
-            return self.refuse(settled, str(error))
-        self.unlist(settled)
-        if not is_joined:
-            self._report("job waits for its owners' approval", job=job)
+        signed = decode(document, JobRequest)
+        if signed.digest != job:
+            raise RefusedJob("the request is another job's")
+        self._requests[job] = document
+        return self._state.file.takes_part(job) or self._join(signed, job)
 
     def _join(self, signed: Signed[JobRequest], job: str) -> bool:
         """Join a job; tell whether it was joined: its owners may have yet to approve it.
@@ -260,7 +280,3 @@ class Jobs(ListedJobs):
             leave = sign(body, Role.HOLDER, self._site.key).encode()
         self._state.end_job(job, LEFT, leave=leave)
         self._report("job ended", job=job, reason=LEFT)
-
-    def _end(self, job: str, reason: str) -> None:
-        self._state.end_job(job, reason)
-        self._report("job ended", job=job, reason=reason)

@@ -8,7 +8,7 @@ even where the triggers were removed.
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from itertools import islice
 from typing import Any, Final
@@ -20,7 +20,6 @@ from shoal_holder.state_file import StateFile
 from shoal_protocol.journal import (
     EMPTY,
     Chain,
-    Head,
     Link,
     Shown,
     ShownStatement,
@@ -86,23 +85,6 @@ def entries(file: StateFile, *, after: int, count: int) -> list[Shown]:
         said = ShownStatement(salt=salt, kind=kind, subject=subject, document=document)
         found.append(shown.model_copy(update={"statement": said}))
     return found
-
-
-def checked(shown: Iterable[Shown]) -> Head:
-    """Return the last of all entries of a journal, from the first one on.
-
-    Raises:
-        MalformedDocument: they are no unbroken chain, or their content is not what they stand for.
-    """
-    chain = Chain()
-    for entry in shown:
-        said = entry.statement
-        if said is None or entry.content != content_hash(
-            said.salt, said.kind, said.subject, canonical_json(said.document)
-        ):
-            raise MalformedDocument(f"journal entry {entry.number} was changed")
-        chain.follow(Shown(**entry.link.model_dump(), content=entry.content))
-    return chain.head
 
 
 def verify(file: StateFile) -> None:

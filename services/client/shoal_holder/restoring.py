@@ -25,7 +25,8 @@ from pyroaring import BitMap
 
 from shoal_holder import machine, spending
 from shoal_holder.policy import Policy
-from shoal_holder.state import ChargedElsewhere, State
+from shoal_holder.spending import Charge
+from shoal_holder.state import State
 from shoal_holder.state_file import INSTANCE_BYTES
 from shoal_protocol.privacy.accounting import NOTHING, Cost, compose
 from shoal_protocol.sharing.shares import RandomBytes
@@ -91,7 +92,7 @@ def allowed_of_crowds(own: Policy | None, versions: Sequence[Consortium]) -> flo
 
 def take_over(
     state: State,
-    forgotten: Iterable[ChargedElsewhere],
+    forgotten: Iterable[Charge],
     *,
     own: BitMap,
     by_id: bool,
@@ -107,7 +108,7 @@ def take_over(
     state.adopt(missing, now)
     if crowds != NOTHING:
         job = _job(state, "crowds")
-        everybody = ChargedElsewhere(_round(job, 0), job, 0, crowds, own)
+        everybody = Charge(job, 0, _round(job, 0), own, crowds)
         state.adopt(state.not_charged([everybody]), now)
     if by_id:
         spent = spending.spent(state.file)
@@ -146,7 +147,7 @@ def raise_to_least(state: State, own: BitMap, now: datetime) -> None:
     number = len({each.what for each in spending.charges(state.file, job)})
     state.adopt(
         [
-            ChargedElsewhere(_round(job, place), job, place, rest, slots)
+            Charge(job, place, _round(job, place), slots, rest)
             for place, (rest, slots) in enumerate(together.items(), start=number)
         ],
         now,

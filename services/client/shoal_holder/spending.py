@@ -30,7 +30,7 @@ class Charge(NamedTuple):
     what: str  # the round or the contribution
     clients: BitMap
     cost: Cost
-    at: str
+    at: str = ""  # none where a node tells of it
 
 
 class Reservation(NamedTuple):

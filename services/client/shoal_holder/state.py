@@ -5,7 +5,7 @@ first of them is sent. A round of a job is answered only once. The journal only 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Final, Literal
@@ -61,17 +61,6 @@ class ReservedBudget:
     mu: float
     epsilon: float | None
     until: str
-
-
-@dataclass(frozen=True)
-class ChargedElsewhere:
-    """A round that these clients were charged for, to be looked up in this journal."""
-
-    round_id: str
-    job: str
-    number: int
-    cost: Cost
-    clients: BitMap
 
 
 _JOBS: Final = (
@@ -365,37 +354,31 @@ class State:
 
     def send_again(self, round_id: str, node: int) -> None:
         """Mark an envelope that a node acknowledged and then lost, so that it is sent again."""
-        with self.file.transaction():
-            queued = self.file.database.execute(
-                "UPDATE outbox SET outcome = ?"
-                " WHERE (kind, about, node, outcome) = ('envelope', ?, ?, ?)"
-                " AND document IS NOT NULL",
-                (PENDING, round_id, node, ACKNOWLEDGED),
-            )
-            self.file.database.execute(
-                "UPDATE rounds SET reuploaded = reuploaded + ? WHERE round = ?",
-                (queued.rowcount, round_id),
-            )
+        self.file.write(
+            "UPDATE outbox SET outcome = ? WHERE (kind, about, node, outcome)"
+            " = ('envelope', ?, ?, ?) AND document IS NOT NULL",
+            *(PENDING, round_id, node, ACKNOWLEDGED),
+        )
 
-    def not_charged(self, rounds: Iterable[ChargedElsewhere]) -> list[ChargedElsewhere]:
+    def not_charged(self, rounds: Iterable[spending.Charge]) -> list[spending.Charge]:
         """Return those of `rounds` that were not charged here, with the clients who lack them."""
         lacking = [
             (each, each.clients - spending.charged(self.file, each.job, each.number))
             for each in rounds
         ]
-        return [replace(each, clients=clients) for each, clients in lacking if clients]
+        return [each._replace(clients=clients) for each, clients in lacking if clients]
 
-    def adopt(self, forgotten: Sequence[ChargedElsewhere], now: datetime) -> None:
+    def adopt(self, forgotten: Sequence[spending.Charge], now: datetime) -> None:
         """Charge rounds that were not charged here; their jobs are answered no more."""
         self._committed = None
         with self.file.transaction():
             for each in forgotten:
-                about = [each.job, each.number, each.round_id, encode_clients(each.clients)]
+                about = [each.job, each.number, each.what, encode_clients(each.clients)]
                 journal.append_charge(
                     *(self.file, "charge", sha256("charged_elsewhere", canonical_json(about))),
                     job=each.job,
                     number=each.number,
-                    round=each.round_id,
+                    round=each.what,
                     cost=each.cost,
                     slots=each.clients,
                     at=now,

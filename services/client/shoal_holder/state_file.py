@@ -80,7 +80,6 @@ CREATE TABLE rounds (
     number INTEGER NOT NULL,
     spec BLOB NOT NULL,
     ended TEXT,                      -- why nothing more is sent; NULL while something may be
-    reuploaded INTEGER NOT NULL DEFAULT 0,  -- envelopes sent again because a node had lost them
     UNIQUE (job, number)
 );
 

@@ -181,25 +181,15 @@ class CrowdJobs(ListedJobs):
         if settled.about in self.wanted:
             self._requests[settled.about] = settled.body
 
-    def offer(self, settled: Settled) -> None:
-        """Take a crowd job, by its request and its opening as they were signed, or say why not.
-
-        Raises:
-            UnknownManifest: the manifest that it is bound to is not known here, and may come.
-        """
-        job = settled.about
-        try:
-            request = decode(self._requests.get(job, b""), CrowdJobRequest)
-            opening = decode(settled.body, CrowdOpening)
-            is_allowed = self._is_allowed(request, opening, job)
-        except UnknownManifest:
-            raise
-        except ProtocolError as error:
-            return self.refuse(settled, str(error))
-        self.unlist(settled)
+    def _take_part(self, job: str, document: bytes) -> bool:
+        """Take a crowd job, by its request and its opening as they were signed."""
+        request = decode(self._requests.get(job, b""), CrowdJobRequest)
+        opening = decode(document, CrowdOpening)
+        is_allowed = self._is_allowed(request, opening, job)
         if is_allowed:
             memory.add(self._state, job, request.encode(), opening.encode())
             self._report("crowd job taken", job=job)
+        return is_allowed
 
     def _is_allowed(
         self, signed: Signed[CrowdJobRequest], opening: Signed[CrowdOpening], job: str
@@ -334,8 +324,7 @@ class CrowdJobs(ListedJobs):
             self._end(job, CONTRIBUTED if made else NO_ALLOWANCE)
 
     def _end(self, job: str, reason: str) -> None:
-        self._state.end_job(job, reason)
-        self._report("crowd job ended", job=job, reason=reason)
+        super()._end(job, reason)
         contributor = self._contributors.pop(job, None)
         if contributor is not None and reason != CONTRIBUTED:
             if missing := sum(contributor.left().values()):

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from prometheus_client import Counter
 from sqlalchemy import Connection, bindparam, select
 
+from shoal_kit.signed_documents import read_signed
 from shoal_protocol.crowds.draws import (
     CrowdClosed,
     CrowdJobRequest,
@@ -278,7 +279,7 @@ class Submissions:
 
     def _validated(self, crowd: CrowdRecord, encoded: bytes) -> Replacement | ProtocolError:
         try:
-            return self._checked(crowd, self._resources.book.decode(encoded, Submission))
+            return self._checked(crowd, read_signed(self._resources.book, encoded, Submission))
         except ProtocolError as error:
             return copy(error)  # without the traceback, which would keep the whole batch
 
