@@ -105,12 +105,6 @@ class CrowdTask(Model):
         return variables_of(self.columns)
 
     @property
-    def weight_names(self) -> tuple[str, ...]:
-        """Names of the p weights, in order."""
-        features = tuple(bounds.name for bounds in self.features)
-        return ("(intercept)", *features) if self.intercept else features
-
-    @property
     def dimension(self) -> int:
         """The number of weights, p."""
         return len(self.features) + self.intercept

@@ -31,7 +31,6 @@ from shoal_holder.crowds.jobs import CrowdJobs
 from shoal_holder.crowds.status import CrowdStatus
 from shoal_holder.faults import VaultFailed
 from shoal_holder.jobs import Jobs
-from shoal_holder.keys import given_keys
 from shoal_holder.messages import Standing
 from shoal_holder.opening import open_vault
 from shoal_holder.policy import Policy
@@ -46,6 +45,7 @@ from shoal_kit.startup import read_pin
 from shoal_protocol.journal import Shown
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.sharing.shares import RandomBytes
+from shoal_protocol.trust.roster import Roster
 from shoal_protocol.wire.encoding import decode_clients
 from shoal_protocol.wire.errors import ProtocolError
 
@@ -157,7 +157,13 @@ class DataHolder:
         Raises:
             ValueError: there are more clients than slots, or the state cannot be used.
         """
-        site = Site(given_keys(key, next_key), records, policy, book, sources)
+
+        def in_force(roster: Roster) -> SigningKey:
+            if next_key is None or roster.holder_with(next_key.verify_key) is None:
+                return key
+            return next_key
+
+        site = Site(in_force, records, policy, book, sources)
         vault = open_vault(
             site,
             data_directory,

@@ -174,7 +174,7 @@ class Closings(Part):
 
     def _judgement(self, job: str) -> Judgement:
         crowd, kept = self._on_file(job), memory.evidence(self._state, job)
-        closing = decode(memory.shown_closing(self._state, job) or b"", CrowdClosing).body
+        closing = decode(crowd.closing or b"", CrowdClosing).body
         try:
             now = self._site.clock()
             check_closing(closing, crowd.opening, crowd.request, crowd.consortium, now=now)

@@ -237,7 +237,7 @@ class CrowdJobs(ListedJobs):
             self._end(job, f"refused: {error}")
             return
         contributor = self._contributors[job] = Contributor(*self._own, crowd)
-        if memory.shown_closing(self._state, job) is not None:
+        if crowd.closing is not None:
             contributor.close(CrowdClosed.code)
 
     def _on_file(self, job: str) -> Crowd:
@@ -254,7 +254,7 @@ class CrowdJobs(ListedJobs):
             raise UnknownJob
         request = decode(stored[0], CrowdJobRequest).body
         opening = decode(stored[1], CrowdOpening).body
-        return Crowd(request, opening, self._site.book.get(request.manifest))
+        return Crowd(request, opening, self._site.book.get(request.manifest), stored[2])
 
     def _contributor(self, job: str) -> Contributor:
         if job not in self._contributors:

@@ -86,10 +86,13 @@ def add(state: State, job: str, request: bytes, opening: bytes) -> None:
     )
 
 
-def documents(state: State, job: str) -> tuple[bytes, bytes] | None:
-    """Return a crowd job's signed request and opening, which may be large; None if it is none."""
-    query = "SELECT request, opening FROM jobs WHERE job = ? AND opening IS NOT NULL"
-    found: tuple[bytes, bytes] | None = state.file.one(query, job)
+def documents(state: State, job: str) -> tuple[bytes, bytes, bytes | None] | None:
+    """Return a crowd job's signed request, opening and closing, which may be large.
+
+    None if it is none. The closing is the one that was shown here first, None if none was yet.
+    """
+    query = "SELECT request, opening, closing FROM jobs WHERE job = ? AND opening IS NOT NULL"
+    found: tuple[bytes, bytes, bytes | None] | None = state.file.one(query, job)
     return found
 
 
@@ -143,8 +146,9 @@ def charge(
 def pending(state: State, job: str) -> dict[int, bytes]:
     """Return the signed submissions that nobody answered, at most `MOST_TOGETHER`, by number."""
     rows = state.file.rows(
-        "SELECT number, document FROM outbox"
-        " JOIN journal ON (journal.kind, subject) = ('contribution', about)"
+        # SQLite is told to begin with the few that are pending, not the many that were charged
+        "SELECT number, document FROM outbox INDEXED BY outbox_pending"
+        " CROSS JOIN journal ON (journal.kind, subject) = ('contribution', about)"
         " WHERE (outbox.kind, outcome) = ('contribution', 'pending') AND job = ?"
         " ORDER BY number LIMIT ?",
         *(job, MOST_TOGETHER),
@@ -164,12 +168,6 @@ def settle(state: State, contribution: str, outcome: str, receipt: bytes | None)
             "UPDATE crowd_evidence SET receipt = ? WHERE contribution = ?",
             (receipt and zlib.compress(receipt), contribution),
         )
-
-
-def shown_closing(state: State, job: str) -> bytes | None:
-    """Return the signed closing of a job that was shown here first, None if none was yet."""
-    closing: bytes | None = state.file.one("SELECT closing FROM jobs WHERE job = ?", job)[0]
-    return closing
 
 
 def evidence(state: State, job: str) -> list[Evidence]:
