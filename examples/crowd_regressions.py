@@ -95,7 +95,8 @@ print(f"Accuracy on phones that took no part: {right.mean():.2f}")
 # %%
 pyplot.plot(returning.weights.T, "|", color="C0", markersize=20)
 pyplot.plot(returning.averaged, "o")
-pyplot.xticks(range(3), returning.task.weight_names)
+names = ["(intercept)", *(each.name for each in returning.task.features)]
+pyplot.xticks(range(3), names)
 pyplot.show()
 
 # %% [markdown]

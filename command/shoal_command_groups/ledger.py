@@ -15,6 +15,7 @@ from shoal_agent.status import (
     ChainPage,
     Exported,
     Spent,
+    checked_journal,
 )
 from shoal_command.connection import (
     AgentData,
@@ -27,7 +28,6 @@ from shoal_command.connection import (
     read_file,
 )
 from shoal_command.terminal import AsJson, ExitStatus, fail, say, tell
-from shoal_holder.journal import checked
 from shoal_protocol.journal import Head, Shown, counted
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.job_costs import epsilon_at
@@ -116,7 +116,7 @@ def agent(
     page = service.ask(AgentPage, "/v1/ledger")
     chain_pages = service.pages(ChainPage, "/v1/ledger/chain", count=_MOST)
     entries = [entry for each in chain_pages for entry in each.entries]
-    head = checked(entries)
+    head = checked_journal(entries)
     summed = {crowd.job for crowd in page.crowds if not every}
     charged = [found for each in entries if (found := _charged(each, page.spent.delta))]
     tell(
@@ -161,7 +161,7 @@ def verify(
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{file} is not JSON: {error}") from None
     try:
-        head = checked(exported.entries)
+        head = checked_journal(exported.entries)
     except MalformedDocument as error:
         fail(f"the journal does not hold: {error}", ExitStatus.MISTAKE)
     if head != exported.head:

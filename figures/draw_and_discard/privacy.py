@@ -16,7 +16,7 @@ from pathlib import Path
 from figures.draw_and_discard.ancestry import Ancestry
 from figures.draw_and_discard.hiding import hidden_epsilon, refusal
 from shoal.jobs.task_files import read_crowd_file
-from shoal_protocol.crowds.draws import HONEST_REFUSED
+from shoal_protocol.crowds.submissions import HONEST_REFUSED
 from shoal_protocol.crowds.tasks import CrowdTask
 
 MOST_CONTRIBUTIONS = 10**12

@@ -21,7 +21,7 @@ from shoal_holder.charge_comparison import BETWEEN_COMPARISONS
 from shoal_holder.restoring import RESTORED
 from shoal_holder.rounds import BEFORE_RESTORE
 from shoal_holder.site_files import STATE_FILE
-from shoal_holder.state import ChargedElsewhere, State
+from shoal_holder.state import State
 from shoal_holder.vault import Vault
 from shoal_kit.manifest_book import ManifestBook
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, RoundCharged
@@ -146,7 +146,9 @@ async def test_an_answer_that_was_held_back_says_nothing_of_what_was_charged_sin
     await holder.vault.ask(Vault.interests)
     assert (await holder.vault.ask(Vault.opened)).is_compared
     with pytest.raises(NotReady, match="what it charged"):
-        await holder.vault.ask(Vault.take, parts=(world.submit().encode(),))
+        job = world.submit()
+        letter = f"job/{job.digest}"
+        await holder.vault.ask(Vault.settle, letter=letter, status=200, parts=(job.encode(),))
     await holder.close()
 
 
@@ -275,10 +277,10 @@ def test_a_round_that_was_claimed_for_another_job_before_it_came_leaves_a_state_
 ) -> None:
     path, round_id, job = tmp_path / "holder.sqlite", "aa" * 32, "bb" * 32
     state = State(path, authority="00" * 32)
-    claim = ChargedElsewhere(round_id, "cc" * 32, 1, Cost.pure(1.0), BitMap([2]))
+    claim = spending.Charge("cc" * 32, 1, round_id, BitMap([2]), Cost.pure(1.0))
     state.adopt([claim], datetime(2026, 1, 1, tzinfo=UTC))
     with state.file.transaction():
-        state.file.database.execute("INSERT INTO jobs VALUES (?, x'', NULL)", (job,))
+        state.file.database.execute("INSERT INTO jobs (job, request) VALUES (?, x'')", (job,))
         state.file.database.execute(
             "INSERT INTO rounds (round, job, number, spec) VALUES (?, ?, 0, x'')", (round_id, job)
         )

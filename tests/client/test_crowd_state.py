@@ -15,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
+from shoal_agent.status import checked_journal
 from shoal_holder import journal, spending
 from shoal_holder.crowds import memory
-from shoal_holder.crowds.allowance import Limits, used_by
+from shoal_holder.crowds.allowance import Limits, contributions_left, used_by
 from shoal_holder.state import State
 from shoal_protocol.privacy.accounting import Cap, Cost
 from shoal_protocol.wire.errors import MalformedDocument
@@ -91,7 +92,7 @@ def epsilons(state: State) -> dict[int, float]:
 def test_a_contribution_is_charged_in_the_journal_with_what_is_sent(state: State) -> None:
     assert contribute(state, 0, 1, 0) == [True] * 3
     entries = journal.entries(state.file, after=0, count=9)
-    assert journal.checked(entries).number == 3
+    assert checked_journal(entries).number == 3
     assert [(each.job, len(each.clients), each.cost) for each in spending.charges(state.file)] == [
         (CROWD, 1, LIMITS.cost)
     ] * 3
@@ -130,6 +131,28 @@ def test_crowds_have_a_cap_of_their_own_over_all_jobs(state: State) -> None:
     assert allowed(state, client=1, limits=tight)
 
 
+@pytest.mark.parametrize(
+    "bound",
+    [
+        {"per_client": 5},
+        {"cap": Cap(epsilon=7.5, delta=0.0)},
+        {"cap": Cap(epsilon=20.0, delta=1e-6)},
+        {"crowds_cap": Cap(epsilon=6.0, delta=0.0)},
+    ],
+)
+def test_as_many_contributions_are_left_as_are_charged(
+    state: State, bound: dict[str, object]
+) -> None:
+    state.add_job(JOB, b"r", cost=Cost.gaussian(0.5), slots=BitMap([1]), join=b"j")
+    tight = limits(**bound)
+    contribute(state, 0, job=OTHER_CROWD, limits=tight)
+    left = contributions_left(state, CROWD, range(3), tight)
+    for client, times in left.items():
+        taken = [contribute(state, client, limits=tight) for _ in range(times + 1)]
+        assert taken == [[True]] * times + [[False]]
+    assert left[2] > 1
+
+
 def test_charge_and_bytes_are_stored_together_or_not_at_all(state: State) -> None:
     state.committed()
     same = prepared(0)
@@ -142,16 +165,16 @@ def test_charge_and_bytes_are_stored_together_or_not_at_all(state: State) -> Non
 
 def test_settled_submissions_are_erased_and_what_was_signed_stays(state: State, path: Path) -> None:
     contribute(state, 0, 1, 2)
-    first, second, _ = memory.pending(state, CROWD)
+    first, second, _ = (what for what, *_ in charged_on(state))
     memory.settle(state, first, "acknowledged", b"receipt")
     memory.settle(state, second, "session-expired", None)
     assert len(memory.pending(state, CROWD)) == 1
-    memory.end(state, CROWD, "crowd-closed")
+    state.end_job(CROWD, "crowd-closed")
     assert memory.pending(state, CROWD) == {}
     assert not any(b"SECRET" in file.read_bytes() for file in path.parent.iterdir())
     kept = state.file.rows(
-        "SELECT draw, receipt FROM crowd_evidence JOIN contributions USING (contribution)"
-        " ORDER BY contributions.rowid"
+        "SELECT draw, receipt FROM crowd_evidence JOIN journal ON subject = contribution"
+        " ORDER BY number"
     )
     assert [zlib.decompress(draw) for draw, _ in kept] == 3 * [b"draw"]
     assert [receipt and zlib.decompress(receipt) for _, receipt in kept] == [b"receipt", None, None]
@@ -159,12 +182,11 @@ def test_settled_submissions_are_erased_and_what_was_signed_stays(state: State, 
 
 
 CHANGES = {
-    "the client": "UPDATE contributions SET client = client + 7",
-    "the submission": f"UPDATE contributions SET submission = '{'f' * 64}'",
-    "the job": f"UPDATE contributions SET job = '{OTHER_CROWD}'",
-    "a contribution is gone": "DELETE FROM contributions WHERE number = 0",
-    "one was added": "INSERT INTO contributions SELECT submission, job, 9, number,"
-    " submission, outcome FROM contributions LIMIT 1",
+    "the client": "UPDATE journal SET body = replace(body, 'client\":1', 'client\":7')",
+    "the submission": f"UPDATE journal SET subject = '{'f' * 64}' WHERE number = 1",
+    "the job": f"UPDATE journal SET body = replace(body, '{CROWD}', '{OTHER_CROWD}')",
+    "a charge is gone": "DELETE FROM journal WHERE number = 2",
+    "one was added": f"INSERT INTO outbox VALUES ('contribution', '{'f' * 64}', 0, 0, 0, '')",
     "its price": "UPDATE journal SET body = replace(body, 'epsilon\":1', 'epsilon\":0')",
 }
 
@@ -176,7 +198,7 @@ def test_whoever_changes_the_file_by_hand_is_found_at_the_start(
     contribute(state, 0, 1)
     state.close()
     database = sqlite3.connect(path)
-    for trigger in ("contributions_keep", "contributions_stay", "journal_keeps", "journal_stays"):
+    for trigger in ("journal_keeps", "journal_stays"):
         database.execute(f"DROP TRIGGER {trigger}")
     database.execute(CHANGES[name])
     database.commit()
@@ -211,7 +233,7 @@ def test_a_nonce_stays_until_its_draw_is_on_file(state: State) -> None:
     assert contribute(state, 0) == [True]
     later = memory.nonces_of(state, CROWD, [0, 1], source)
     assert later[0] not in first.values() and later[1] == first[1]
-    memory.end(state, CROWD, "over")
+    state.end_job(CROWD, "over")
     assert state.file.one("SELECT COUNT(*) FROM crowd_nonces") == (1,)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from pyroaring import BitMap
 
+from shoal_agent.status import checked_journal
 from shoal_holder import journal
 from shoal_holder.state import State
 from shoal_protocol.privacy.accounting import Cost
@@ -54,7 +55,7 @@ def reopen(path: Path) -> State:
 def test_R3_what_was_done_is_one_unbroken_chain(path: Path) -> None:
     state = reopen(path)
     entries = journal.entries(state.file, after=0, count=9)
-    assert journal.checked(entries) == state.file.head()
+    assert checked_journal(entries) == state.file.head()
     said = [each.statement for each in entries if each.statement is not None]
     assert [(each.kind, each.subject) for each in said] == [
         ("join", JOB),
@@ -84,7 +85,7 @@ def test_entries_that_were_changed_after_they_were_shown_are_found(path: Path) -
         [*entries[:2], *entries[3:]],
     ):
         with pytest.raises(MalformedDocument):
-            journal.checked(changed)
+            checked_journal(changed)
 
 
 CHANGES = {

@@ -10,7 +10,7 @@ import pytest
 from pyroaring import BitMap
 
 from shoal_compute import announcing
-from shoal_kit import manifest_book
+from shoal_kit import signed_documents
 from shoal_protocol.privacy.mechanisms import gaussian_mu
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed, sign
@@ -200,14 +200,14 @@ async def test_specs_that_take_long_to_read_hold_no_upload_up(
     spec = federation.spec()
     await federation.announce(spec, [0])
     begun, go_on = threading.Event(), threading.Event()
-    decode = manifest_book.decode
+    decode = signed_documents.decode
 
     def take_long(encoded: bytes, *kinds: type[RoundSpec], **more: Any) -> Signed[RoundSpec]:
         begun.set()
         go_on.wait()
         return decode(encoded, *kinds, **more)
 
-    monkeypatch.setattr(manifest_book, "decode", take_long)
+    monkeypatch.setattr(signed_documents, "decode", take_long)
     monkeypatch.setattr(work, "SMALL_BYTES", 0)  # as if all specs were large
     slow = [asyncio.create_task(announce(federation, federation.spec())) for _ in range(8)]
     try:

@@ -233,7 +233,8 @@ async def test_a_site_that_was_set_back_learns_what_it_spent_while_one_old_node_
             write_pin(home, version.digest, replace_other=False)
             federation.wire.party_of = Trust(trust.directory, version).party_of
             federation.names.append(home.name)
-            await publish(federation, version, *federation.services)
+            nodes = [node.name for node in version.manifest.compute_nodes]
+            await publish(federation, version, *federation.services, *nodes)
             await federation.step()
 
         await federation.set_back(SITE, tmp_path / "copy")

@@ -38,14 +38,6 @@ async def pass_time(federation: Federation, seconds: int) -> None:
         federation.clock.move(1.0)
 
 
-async def reuploaded(federation: Federation) -> dict[str, int]:
-    found = {}
-    for site in EARLY:
-        [job] = (await federation.holder(site).status()).jobs
-        found[site] = job.rounds[0].reuploaded
-    return found
-
-
 async def held(federation: Federation, round_id: str) -> int:
     return int((await federation.ask(NODE, f"/v1/rounds/{round_id}")).json()["held"])
 
@@ -72,7 +64,7 @@ async def test_a_node_that_comes_back_from_an_older_backup_is_uploaded_to_again(
     assert await held(federation, round_id) == 1
 
     await pass_time(federation, 25)  # past half-time
-    assert await reuploaded(federation) == {"clinic-a": 0, "clinic-b": 1}
+    assert await held(federation, round_id) == len(EARLY)
     assert await cohort_at_the_end(federation, job, round_id) == CLIENTS
 
 

@@ -40,7 +40,7 @@ ASKED = {  # in a job with a round, and in a crowd
     *("Jobs.judged", "CrowdJobs.standing"),
 }
 WITHIN = {  # what these call, each on its own
-    *("ChargeComparison.letters", "ChargeComparison.settle", "ChargeComparison.hear"),
+    *("ChargeComparison.letters", "ChargeComparison.settle", "ChargeComparison.answered"),
     *("Approvals.letters", "Jobs.letters", "Jobs.interests", "Jobs.list_jobs", "Jobs.offer"),
     *("Jobs.end_as_told", "Jobs.end_those_over", "Rounds.look", "Rounds.letters"),
     *("Rounds.offer", "Rounds.note", "Rounds.hear_stored", "Jobs.note"),

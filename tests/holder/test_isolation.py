@@ -13,7 +13,6 @@ import pytest
 import shoal_holder
 from shoal_agent.vault_link import VaultLink, VaultPipes
 from shoal_holder.isolation import NO_SOCKETS, NONE, isolation
-from shoal_holder.keys import given_keys
 from shoal_holder.opening import open_vault
 from shoal_holder.settings import Settings
 from shoal_holder.site import Site, Sources
@@ -140,7 +139,7 @@ async def test_the_running_vault_cannot_make_a_socket(settings: Settings) -> Non
 def test_an_owner_who_requires_isolation_is_served_by_no_other_vault(tmp_path: Path) -> None:
     world = World(tmp_path)
     strict = POLICY.model_copy(update={"require_isolation": True})
-    site = Site(given_keys(world.key, None), world.records, strict, world.book, Sources(no_noise))
+    site = Site(lambda _: world.key, world.records, strict, world.book, Sources(no_noise))
     with pytest.raises(ValueError, match="require_isolation"):
         open_vault(site, tmp_path / "data", isolation=NONE, accept_loss=None)
     open_vault(site, tmp_path / "data", isolation=NO_SOCKETS, accept_loss=None).close()

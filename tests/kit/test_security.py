@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from shoal_kit.private_files import read_private_file
 from shoal_kit.security import server_tls
-from shoal_kit.startup import StartupRefused, read_private_file
+from shoal_kit.startup import StartupRefused
 from shoal_kit.tls_certificates import pinned_tls
 from tests.world.tls_identities import make_identity
 

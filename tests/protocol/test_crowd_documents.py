@@ -16,13 +16,11 @@ from shoal_protocol.crowds.draws import (
     Draw,
     LogEntry,
     RefusedDraw,
-    RefusedSubmission,
     Submission,
     check_crowd_job,
-    check_submission,
-    largest_change,
     weights_digest,
 )
+from shoal_protocol.crowds.submissions import RefusedSubmission, check_submission, largest_change
 from shoal_protocol.crowds.tasks import LARGEST_WEIGHT, CrowdTask
 from shoal_protocol.jobs.membership import JobWithdrawal, check_ending
 from shoal_protocol.wire.documents import Signed, decode

@@ -15,7 +15,7 @@ from shoal_compute.manifest_signing import ManifestSigning
 from shoal_compute.rounds import Intake, Round
 from shoal_compute.store import Kept
 from shoal_holder import release_timing, rounds
-from shoal_kit.manifest_book import ManifestBook
+from shoal_kit import signed_documents
 from shoal_kit.web import openapi
 from shoal_kit.web.application import BodyLimits
 from shoal_protocol.certificates import checks
@@ -167,7 +167,7 @@ def any_version(patch: pytest.MonkeyPatch) -> None:
 
 def any_signer(patch: pytest.MonkeyPatch) -> None:
     """Nobody checks who signed a document, as it comes and as it is read."""
-    patch.setattr(ManifestBook, "_check_signature", lambda *arguments: b"")
+    patch.setattr(signed_documents, "_check_signature", lambda *arguments: b"")
     patch.setattr(Parties, "verify", nothing)
 
 

@@ -23,7 +23,7 @@ from tests.world.federation import Federation
 from tests.world.trust import SITES, Trust
 
 KNOWN = {
-    "clinic-a": {"add", "charge", "settle", "end", "conclude"},
+    "clinic-a": {"add", "charge", "settle", "end_job", "conclude"},
     "trainer": {"add_crowd", "replace_all", "close"},
 }
 

@@ -15,12 +15,14 @@ from nacl.signing import SigningKey
 
 from shoal_consortium.parties import next_manifest
 from shoal_holder import frames, spending
+from shoal_holder.charge_comparison import AFTER_NONSENSE
 from shoal_holder.jobs import Jobs
 from shoal_holder.messages import Answer, Letter, decoded, question_about
 from shoal_holder.vault import Vault
 from shoal_protocol.privacy.accounting import compose
+from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.roster_changes import with_enrolled, with_grown, with_revoked
-from shoal_protocol.wire.documents import sign
+from shoal_protocol.wire.documents import Signed, sign
 from tests.world.around_holder import NODES, POLICY, World, charged_on, state_of, vault_of
 from tests.world.examples import AUTHORITY, signing_key
 
@@ -91,11 +93,23 @@ class Courier:
         return {each.about: each.content for each in self.due() if each.what == "charges"}
 
     def take(self, *documents: bytes) -> Taken:
-        """Put in a document."""
+        """Put in a manifest with its roster, or an owner's decision."""
         answer = self.ask(Vault.take, parts=documents)
+        return Taken(False, answer.code) if isinstance(answer, Refused) else Taken(True)
+
+    def answer(self, letter: str, document: bytes) -> Taken:
+        """Hand over a document as the answer to a letter, whether or not that was sent."""
+        answer = self.ask(Vault.settle, letter=letter, status=200, parts=(document,))
         if isinstance(answer, Refused):
             return Taken(False, answer.code)
-        return Taken(answer.taken, answer.reason or "")
+        told = {each.name: each.facts.get("reason") for each in self.events}
+        why = told.get("job refused") or told.get("round taken")
+        is_put_off = why is not None or "job waits for its owners' approval" in told
+        return Taken(not is_put_off, str(why or ""))
+
+    def announce(self, spec: Signed[RoundSpec]) -> Taken:
+        """Hand over a round as the trainer's answer."""
+        return self.answer(f"round/{spec.body.job}/{spec.body.number}", spec.encode())
 
     def due(self) -> list[Due]:
         """Return all that the vault has to send, but for what it asks of the trainer each time."""
@@ -124,6 +138,7 @@ class Courier:
         question = frames.encode(question_about(verb)(**about))
         answer = frames.decode(self.vault.answer(question), {"Answer": Answer})
         assert not answer.failed
+        self.events = answer.events
         return decoded(verb, answer.parts) if answer.refused is None else Refused(answer.refused)
 
     def version(self) -> tuple[int, int]:
@@ -146,7 +161,8 @@ class Courier:
         return charged_on(state_of(self.holder))
 
     def offer(self, request: Any) -> Taken:
-        return self.take(request.encode())
+        """Hand over a job's request as the trainer's answer."""
+        return self.answer(f"job/{request.digest}", request.encode())
 
 
 @pytest.fixture
@@ -167,7 +183,7 @@ def test_a_round_that_is_offered_again_is_answered_once_with_the_same_bytes(
 ) -> None:
     spec = courier.world.announce(joined(courier))
     for _ in range(3):
-        courier.take(spec.encode())
+        courier.announce(spec)
         courier.look()
     assert Counter(courier.charged()).most_common(1)[0][1] == 1
     assert len(courier.charged()) == CLIENTS
@@ -178,17 +194,17 @@ def test_nothing_is_made_of_what_the_right_party_did_not_sign(courier: Courier) 
     world = courier.world
     request = world.submit()
     forged = sign(request.body, "analyst", SigningKey(b"x" * 32))
-    assert courier.take(forged.encode()) == Taken(False, "The signature does not verify")
+    assert courier.offer(forged) == Taken(False, "The signature does not verify")
     honest = world.announce(joined(courier))
     for lie in (
         sign(honest.body, "trainer", SigningKey(b"x" * 32)),
         sign(honest.body, "compute-0", signing_key("compute-0")),
         replace(honest, body=honest.body.model_copy(update={"number": 1})),
     ):
-        assert not courier.take(lie.encode()).yes
+        assert not courier.announce(lie).yes
     courier.look()
     assert (courier.charged(), courier.envelopes) == ([], {})
-    assert courier.take(honest.encode()).yes
+    assert courier.announce(honest).yes
 
 
 def test_the_vault_goes_by_its_own_clock(courier: Courier) -> None:
@@ -196,7 +212,7 @@ def test_the_vault_goes_by_its_own_clock(courier: Courier) -> None:
     world = courier.world
     spec = world.announce(joined(courier))
     world.clock.move(60)
-    assert courier.take(spec.encode()) == Taken(False, "missed")
+    assert courier.announce(spec) == Taken(False, "missed")
     late = world.submit()
     world.clock.move(60)
     assert "the time to join has passed" in courier.offer(late).why
@@ -206,7 +222,7 @@ def test_the_vault_goes_by_its_own_clock(courier: Courier) -> None:
 def test_a_round_that_waits_too_long_is_not_answered_any_more(courier: Courier) -> None:
     world = courier.world
     spec = world.announce(joined(courier))
-    assert courier.take(spec.encode()).yes
+    assert courier.announce(spec).yes
     courier.interests()
     world.clock.move(60)
     courier.look()
@@ -254,20 +270,21 @@ def said_by(courier: Courier, node: int, question: bytes, after: int = 0) -> byt
 
 def test_whoever_keeps_back_what_nodes_charged_has_nothing_joined(among_nodes: Courier) -> None:
     courier = among_nodes
-    request = courier.world.submit()
-    assert not courier.offer(request).yes
+    assert courier.offer(courier.world.submit()).why == "not-ready"
     [first] = [each for each in courier.due() if each.about == "compute-0"]
     assert courier.questions()["compute-0"] == first.content  # until it is answered
     courier.ask(Vault.settle, letter=first.letter.id, status=0, parts=(b"",))
     old, newer = first.content, courier.questions()["compute-0"]
     assert old != newer
     for lie in (said_by(courier, 0, old), said_by(courier, 1, newer), b"{}"):
-        assert not courier.take(lie).yes
-        assert not courier.offer(request).yes
+        assert not courier.answer("charges/compute-0", lie).yes
+        assert courier.offer(courier.world.submit()).why == "not-ready"
+        courier.world.clock.move(AFTER_NONSENSE.total_seconds())
+        newer = courier.questions()["compute-0"]
     for node, question in courier.questions().items():
-        assert courier.take(said_by(courier, int(node[-1]), question)).yes
+        assert courier.answer(f"charges/{node}", said_by(courier, int(node[-1]), question)).yes
     courier.due()
-    assert courier.offer(request).yes
+    assert courier.offer(courier.world.submit()).yes
 
 
 def test_a_data_holder_that_was_revoked_between_two_questions_asks_nobody_any_more(
@@ -287,7 +304,7 @@ def test_a_job_that_the_courier_calls_over_is_over_and_costs_nobody_anything(
     request = joined(courier)
     spec = courier.world.announce(request)
     courier.call_over(request.digest)
-    assert courier.take(spec.encode()).why == "unknown-job"
+    assert courier.announce(spec).why == "unknown-job"
     assert courier.interests() == []
     assert courier.charged() == []
 
@@ -295,7 +312,7 @@ def test_a_job_that_the_courier_calls_over_is_over_and_costs_nobody_anything(
 def test_whoever_leaves_while_a_courier_hides_it_answers_no_more(courier: Courier) -> None:
     request = joined(courier)
     spec = courier.world.announce(request)
-    courier.take(spec.encode())
+    courier.announce(spec)
     courier.interests()
     courier.ask(Jobs.leave, job=request.digest)
     courier.look()
@@ -306,7 +323,9 @@ def test_what_is_no_document_is_refused_and_changes_nothing(courier: Courier) ->
     spec = courier.world.announce(joined(courier))
     for content in (b"", b"\0" * 40, b"{}"):
         assert not courier.take(content).yes
-    assert courier.take(spec.encode()).yes
+        assert not courier.answer(f"round/{spec.body.job}/0", content).yes
+        assert not courier.answer("job/" + "a" * 64, content).yes
+    assert courier.announce(spec).yes
 
 
 def _deeds(documents: Sequence[tuple[Any, Any]]) -> st.SearchStrategy[Any]:
@@ -317,7 +336,7 @@ def _deeds(documents: Sequence[tuple[Any, Any]]) -> st.SearchStrategy[Any]:
     settled = st.tuples(spec, outcomes, nodes)
     return st.one_of(
         job.map(lambda each: lambda courier: courier.offer(each)),
-        spec.map(lambda each: lambda courier: courier.take(each.encode())),
+        spec.map(lambda each: lambda courier: courier.announce(each)),
         st.just(Courier.interests),
         st.just(Courier.look),
         settled.map(

@@ -15,9 +15,9 @@ from shoal_protocol.crowds.draws import (
     SubmissionReceipt,
     commitment,
     drawn_instance,
-    largest_change,
     weights_digest,
 )
+from shoal_protocol.crowds.submissions import largest_change
 from shoal_protocol.trust.roster_changes import with_revoked
 from shoal_protocol.wire.documents import Signed
 from shoal_trainer import schema

@@ -24,12 +24,12 @@ from shoal_protocol.crowds.draws import (
     LogEntry,
     Submission,
     SubmissionReceipt,
-    check_submission,
     commitment,
     drawn_instance,
     replaced_instance,
     weights_digest,
 )
+from shoal_protocol.crowds.submissions import check_submission
 from shoal_protocol.crowds.tasks import CrowdTask
 from shoal_protocol.jobs.membership import JobWithdrawal
 from shoal_protocol.journal import GENESIS

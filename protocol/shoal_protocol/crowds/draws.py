@@ -5,23 +5,17 @@ which instance is drawn and which is replaced. The trainer is committed before a
 so it can steer neither choice. The client does not know the seed, so neither can it. The closing
 reveals the seed, and every replacement is a link in its instance's hash chain. So a client that
 kept a draw or a receipt can tell whether the trainer cheated.
-
-How far an honest submission can be from its draw is bounded. The bound is against mistakes and
-spam. It proves no honesty: an enrolled client can lie within it as often as the job lets the client
-contribute.
 """
 
 import hashlib
 import hmac
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Annotated, ClassVar, Final, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
-import numpy as np
 from pydantic import Field, model_validator
 
-from shoal_protocol.crowds.tasks import LARGEST_WEIGHT, CrowdTask, decayed, first_weights
+from shoal_protocol.crowds.tasks import LARGEST_WEIGHT, CrowdTask, first_weights
 from shoal_protocol.jobs.membership import JobWithdrawal, check_ending
 from shoal_protocol.journal import GENESIS
 from shoal_protocol.trust.manifest import Consortium, Manifest
@@ -52,24 +46,6 @@ class RefusedDraw(ProtocolError):
     title = "The draw is refused"
     status = 422
     remedy = "Draw again; if it happens twice, tell the consortium that the trainer cheats."
-
-
-class SessionExpired(ProtocolError):
-    title = "The draw has expired"
-    status = 410
-    remedy = "Draw again, if the client's budget allows another contribution."
-
-
-class RefusedSubmission(ProtocolError):
-    title = "The submission is refused"
-    status = 422
-    remedy = "Answer a draw of this job by one step, as the specification says."
-
-
-class ContributionsUsedUp(ProtocolError):
-    title = "The client has contributed as often as the job allows"
-    status = 403
-    remedy = "Contribute no more to this job."
 
 
 class CrowdClosed(ProtocolError):
@@ -425,42 +401,3 @@ def check_crowd_job(request: CrowdJobRequest, manifest: Manifest) -> None:
 def reach_refusal(request: CrowdJobRequest, limits: TimeLimits, *, now: datetime) -> str | None:
     """Return why a crowd job reaches too far ahead of `now`, or None."""
     return limits.too_far("maximum_job_seconds", "closes_at", request.closes_at, now)
-
-
-HONEST_REFUSED: Final = 1e-12
-"""Probability with which an honest submission is refused, at most.
-
-So small that none is among all that come after a contribution: whether one is refused depends on
-data, which what is proven of later noise leaves out of account.
-"""
-
-
-def largest_change(task: CrowdTask) -> int:
-    """Return how far an honest step moves a touched coordinate, in lattice units.
-
-    It moves further with probability `HONEST_REFUSED`.
-
-    The clip, and t = scale ln(touched / probability) of noise: P(|X| > t) is at most exp(-t/scale)
-    for a discrete Laplace X. Nobody may draw anew what this would refuse: the noise would not be
-    Laplace any more.
-    """
-    tail = task.noise_scale * math.log(task.touched / HONEST_REFUSED)
-    return task.lattice_clip + math.ceil(tail)
-
-
-def check_submission(task: CrowdTask, draw: Draw, submission: Submission) -> None:
-    """Refuse weights that are no step from the drawn ones; signatures and time are the caller's.
-
-    Raises:
-        RefusedSubmission: the detail says why, without a number of the client's.
-    """
-    if len(submission.weights) != task.dimension or len(draw.weights) != task.dimension:
-        raise RefusedSubmission(f"the job's model has {task.dimension} weights")
-    drawn = np.array(draw.weights, np.int64)
-    sent = np.array(submission.weights, np.int64)
-    if task.variant == "one" and np.count_nonzero(sent != drawn) > 1:
-        raise RefusedSubmission("one contribution changes one weight")
-    change = np.abs(sent - decayed(task, drawn))
-    # an equal weight was not touched; the cut at the largest weight only shortens a change
-    if np.any((change > largest_change(task)) & (sent != drawn)):
-        raise RefusedSubmission("a weight is further from the drawn one than a step and its noise")

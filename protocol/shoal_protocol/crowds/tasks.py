@@ -105,12 +105,6 @@ class CrowdTask(Model):
         return variables_of(self.columns)
 
     @property
-    def weight_names(self) -> tuple[str, ...]:
-        """Names of the p weights, in order."""
-        features = tuple(bounds.name for bounds in self.features)
-        return ("(intercept)", *features) if self.intercept else features
-
-    @property
     def dimension(self) -> int:
         """The number of weights, p."""
         return len(self.features) + self.intercept
@@ -191,10 +185,11 @@ def design_rows(task: CrowdTask, records: Floats) -> tuple[Floats, Floats]:
         ValueError: another shape, no record, or a number that is not finite.
     """
     records = design.usable(records, task.column_names, max(1, len(records)))
-    return _normalised(task, design_of(task.columns, records))
+    return normalised(task, design_of(task.columns, records))
 
 
-def _normalised(task: CrowdTask, columns: Floats) -> tuple[Floats, Floats]:
+def normalised(task: CrowdTask, columns: Floats) -> tuple[Floats, Floats]:
+    """Return rows and targets, as `design_rows` does, of columns that are the task's own."""
     centres = np.array([each.centre for each in task.columns])
     scales = np.array([each.half_range for each in task.columns])
     boxed = design.to_box(columns, centres, scales)
@@ -207,19 +202,6 @@ def _normalised(task: CrowdTask, columns: Floats) -> tuple[Floats, Floats]:
     elif task.family == "poisson":
         targets = (targets + 1.0) * (task.target.upper / 2.0)
     return rows, targets
-
-
-def feature_rows(task: CrowdTask, features: Floats) -> Floats:
-    """Return rows x, shape (r, p), as `design_rows` does, of features alone, shape (r, m).
-
-    Raises:
-        ValueError: as `design_rows`.
-    """
-    names = [each.name for each in task.features]
-    features = np.asarray(features)
-    features = design.usable(features, names, max(1, len(np.atleast_1d(features))))
-    whole = np.column_stack([features, np.full(len(features), task.target.upper)])
-    return _normalised(task, whole)[0]
 
 
 def means(task: CrowdTask, predictors: Floats) -> Floats:

@@ -7,9 +7,7 @@ Shamir 1979, How to share a secret, doi:10.1145/359168.359176.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
-from itertools import islice
 from typing import Final
 
 import numpy as np
@@ -142,14 +140,6 @@ def expand(seed: bytes, dimension: int) -> Uint64Vector:
     return uniform(lambda count: read_words(stream, count), dimension)
 
 
-@dataclass(frozen=True)
-class Combined:
-    """The total that partial sums give, residues of shape (d,), and who sent a wrong one."""
-
-    total: Uint64Vector
-    wrong: frozenset[int] = frozenset()  # indices of Compute nodes
-
-
 def split(
     secret: Uint64Vector, kinds: Sequence[ShareKind], *, random_bytes: RandomBytes
 ) -> list[Share]:
@@ -166,42 +156,12 @@ def split(
             known[node + 1] = expand(seed, secret.size)
     for node in range(len(kinds)):
         if node not in shares:
-            values = _value_at(node + 1, known)
+            values = value_at(node + 1, known)
             shares[node] = Share(ShareKind.VECTOR, values.astype("<u8").tobytes())
     return [shares[node] for node in range(len(kinds))]
 
 
-def combine(sums: Mapping[int, Uint64Vector], *, threshold: int) -> Combined | None:
-    """Return the total of at least `threshold` partial sums; None if they contradict.
-
-    At most one choice of a wrong one explains `threshold` + 1 others: docs/mathematics.md,
-    theorem 4.
-    """
-    values = {node + 1: sums[node] for node in sorted(sums)}
-    if (total := _total(values, threshold)) is not None:
-        return Combined(total)
-    if len(values) < threshold + 2:
-        return None
-    for suspect in values:
-        others = {x: vector for x, vector in values.items() if x != suspect}
-        if (total := _total(others, threshold)) is not None:
-            return Combined(total, frozenset({suspect - 1}))
-    return None
-
-
-def _total(values: Mapping[int, Uint64Vector], threshold: int) -> Uint64Vector | None:
-    """Return the value at 0 of the polynomial of degree threshold - 1 through `values`, by x.
-
-    None if they do not lie on one.
-    """
-    known = dict(islice(values.items(), threshold))
-    others = (x for x in values if x not in known)
-    if all(np.array_equal(_value_at(x, known), values[x]) for x in others):
-        return _value_at(0, known)
-    return None
-
-
-def _value_at(x: int, known: Mapping[int, Uint64Vector]) -> Uint64Vector:
+def value_at(x: int, known: Mapping[int, Uint64Vector]) -> Uint64Vector:
     """Return the value at `x` of the polynomial through `known`, vectors of one shape by point."""
     weights = weights_at(x, known)
     return reduce(plus, map(times, known.values(), weights))

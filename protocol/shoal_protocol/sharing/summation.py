@@ -6,7 +6,9 @@ words of it. So the block function here works on the seeds of many short streams
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial, reduce
+from itertools import islice
 from typing import Final
 
 import numpy as np
@@ -14,7 +16,6 @@ import numpy.typing as npt
 
 from shoal_protocol.sharing import schemes, shamir
 from shoal_protocol.sharing.schemes import Sharing
-from shoal_protocol.sharing.shamir import Combined
 from shoal_protocol.sharing.shares import (
     SEED_BYTES,
     Share,
@@ -171,6 +172,14 @@ def minus(sharing: Sharing, one: Uint64Vector, other: Uint64Vector) -> Uint64Vec
     return shamir.minus(one, other) if sharing.scheme == "threshold" else one - other
 
 
+@dataclass(frozen=True)
+class Combined:
+    """The total that partial sums give, residues of shape (d,), and who sent a wrong one."""
+
+    total: Uint64Vector
+    wrong: frozenset[int] = frozenset()  # indices of Compute nodes
+
+
 def combine(sharing: Sharing, sums: Mapping[int, Uint64Vector], *, nodes: int) -> Combined | None:
     """Return the total of partial sums, given by the node's index: of all, or of a threshold.
 
@@ -190,8 +199,34 @@ def combine(sharing: Sharing, sums: Mapping[int, Uint64Vector], *, nodes: int) -
     if len(sums) < needed or not sums.keys() <= set(range(nodes)):
         raise ValueError(f"the partial sums of {needed} Compute nodes are needed")
     if sharing.scheme == "threshold" and sharing.committee is None:
-        return shamir.combine(sums, threshold=sharing.threshold)
+        return _checked(sums, threshold=sharing.threshold)
     return Combined(reduce(partial(plus, sharing), sums.values()))
+
+
+def _checked(sums: Mapping[int, Uint64Vector], *, threshold: int) -> Combined | None:
+    """Return what `combine` does by threshold: docs/mathematics.md, theorem 4."""
+    values = {node + 1: sums[node] for node in sorted(sums)}
+    if (total := _value_at_0(values, threshold)) is not None:
+        return Combined(total)
+    if len(values) < threshold + 2:
+        return None
+    for suspect in values:
+        others = {x: vector for x, vector in values.items() if x != suspect}
+        if (total := _value_at_0(others, threshold)) is not None:
+            return Combined(total, frozenset({suspect - 1}))
+    return None
+
+
+def _value_at_0(values: Mapping[int, Uint64Vector], threshold: int) -> Uint64Vector | None:
+    """Return the value at 0 of the polynomial of degree threshold - 1 through `values`, by x.
+
+    None if they do not lie on one.
+    """
+    known = dict(islice(values.items(), threshold))
+    others = (x for x in values if x not in known)
+    if all(np.array_equal(shamir.value_at(x, known), values[x]) for x in others):
+        return shamir.value_at(0, known)
+    return None
 
 
 def decode(sharing: Sharing, residues: Uint64Vector) -> Int64Vector:

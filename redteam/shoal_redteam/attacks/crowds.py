@@ -5,12 +5,8 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from shoal_kit.outcome import CREATED, OK
-from shoal_protocol.crowds.draws import (
-    ContributionsUsedUp,
-    CrowdClosed,
-    RefusedSubmission,
-    largest_change,
-)
+from shoal_protocol.crowds.draws import CrowdClosed
+from shoal_protocol.crowds.submissions import ContributionsUsedUp, RefusedSubmission, largest_change
 from shoal_protocol.crowds.tasks import LARGEST_WEIGHT
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.errors import BadSignature, RefusedJob, UnknownHolder, WrongSigner

@@ -32,6 +32,7 @@ from shoal_aggregator.store import (
     over,
     words,
 )
+from shoal_kit.signed_documents import read_signed
 from shoal_kit.web.logs import describe_exception
 from shoal_protocol.journal import UNPLACED, Link
 from shoal_protocol.rounds.attestations import (
@@ -46,8 +47,8 @@ from shoal_protocol.rounds.attestations import (
 from shoal_protocol.rounds.outcomes import IMPOSSIBLE, check_partial_sum, is_possible
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing import summation
-from shoal_protocol.sharing.shamir import Combined
 from shoal_protocol.sharing.shares import to_ring
+from shoal_protocol.sharing.summation import Combined
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import LedgerBroken, ProtocolError, WrongSigner
 from shoal_protocol.wire.phases import Phase
@@ -471,7 +472,7 @@ class Aggregator:
     def _verified(
         self, encoded: bytes, kind: type[DocumentT], spec: RoundSpec
     ) -> Signed[DocumentT]:
-        signed = self._own.book.decode(encoded, kind)
+        signed = read_signed(self._own.book, encoded, kind)
         self._own.book.get(spec.manifest).verify(signed)
         if signed.body.round != spec.digest:
             raise WrongRound

@@ -200,8 +200,10 @@ def create_agent_application(
     @owned.post("/v1/jobs/{job}/leave", responses=refusals(UnknownJob, WrongPhase))
     async def leave(job: JobId) -> dict[str, str | int]:
         """Leave a job for good, with all clients here: no round of it is answered any more."""
-        found = await holder.leave(job)
-        return {"job": job, "slots": found.slots, "answered_rounds": found.answered}
+        await holder.leave(job)
+        [left] = [each for each in await holder.vault.ask(Vault.status) if each.job == job]
+        answered = sum(each.answered_at is not None for each in left.rounds)
+        return {"job": job, "slots": left.slots, "answered_rounds": answered}
 
     app.include_router(owned)
     return app

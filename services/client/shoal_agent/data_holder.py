@@ -31,24 +31,21 @@ from shoal_holder.crowds.jobs import CrowdJobs
 from shoal_holder.crowds.status import CrowdStatus
 from shoal_holder.faults import VaultFailed
 from shoal_holder.jobs import Jobs
-from shoal_holder.keys import given_keys
 from shoal_holder.messages import Standing
 from shoal_holder.opening import open_vault
 from shoal_holder.policy import Policy
 from shoal_holder.records import Records
 from shoal_holder.settings import Settings
 from shoal_holder.site import Site, Sources
-from shoal_holder.state import Joined
 from shoal_holder.status import Report, silent
 from shoal_holder.vault import Vault
 from shoal_kit.clock import Clock, system_clock
 from shoal_kit.manifest_book import ManifestBook
 from shoal_kit.startup import read_pin
-from shoal_protocol.jobs.membership import Approval
 from shoal_protocol.journal import Shown
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.sharing.shares import RandomBytes
-from shoal_protocol.wire.documents import decode
+from shoal_protocol.trust.roster import Roster
 from shoal_protocol.wire.encoding import decode_clients
 from shoal_protocol.wire.errors import ProtocolError
 
@@ -160,7 +157,13 @@ class DataHolder:
         Raises:
             ValueError: there are more clients than slots, or the state cannot be used.
         """
-        site = Site(given_keys(key, next_key), records, policy, book, sources)
+
+        def in_force(roster: Roster) -> SigningKey:
+            if next_key is None or roster.holder_with(next_key.verify_key) is None:
+                return key
+            return next_key
+
+        site = Site(in_force, records, policy, book, sources)
         vault = open_vault(
             site,
             data_directory,
@@ -214,14 +217,14 @@ class DataHolder:
         """
         return (await self.vault.ask(Vault.backup))[0]
 
-    async def leave(self, job: str) -> Joined:
-        """Answer no round of a job any more, for good; return it as it was. Steps tell the trainer.
+    async def leave(self, job: str) -> None:
+        """Answer no round of a job any more, for good. Steps tell the trainer.
 
         Raises:
             UnknownJob: it was not joined here.
             WrongPhase: it has ended here otherwise.
         """
-        return await self.vault.ask(Jobs.leave, job=job)
+        await self.vault.ask(Jobs.leave, job=job)
 
     async def approvals(
         self, *, after: int = 0, count: int = 1000, job: str | None = None
@@ -240,7 +243,6 @@ class DataHolder:
             UnknownJob, WrongPhase, MalformedDocument, UnknownSigner, WrongSigner, BadSignature: as
                 `Approvals.take`.
         """
-        decode(approval, Approval)  # the vault takes other documents, too
         await self.vault.ask(Vault.take, parts=(approval,))
 
     async def spent(self) -> dict[int, list[Cost]]:

@@ -4,7 +4,7 @@ Also what `shoal ledger agent` exports.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pydantic
@@ -15,10 +15,10 @@ from shoal_holder.crowds.status import CrowdLeft, CrowdSpending, CrowdStatus
 from shoal_holder.messages import Standing
 from shoal_holder.state import ReservedBudget
 from shoal_holder.status import JobStatus
-from shoal_protocol.journal import Head, Shown
+from shoal_protocol.journal import Chain, Head, Shown, content_hash
 from shoal_protocol.trust.manifest import Manifest
-from shoal_protocol.wire.encoding import Count, Delta, Loss
-from shoal_protocol.wire.errors import UnknownJob
+from shoal_protocol.wire.encoding import Count, Delta, Loss, canonical_json
+from shoal_protocol.wire.errors import MalformedDocument, UnknownJob
 
 # Nothing of the state goes by the consortium's `retention_days`: caps and the refusal of replays
 # rest on it.
@@ -35,6 +35,23 @@ class Exported(ChainPage):
     """The output of `shoal ledger agent` with --json."""
 
     head: Head
+
+
+def checked_journal(shown: Iterable[Shown]) -> Head:
+    """Return the last of all entries of a journal, from the first one on.
+
+    Raises:
+        MalformedDocument: they are no unbroken chain, or their content is not what they stand for.
+    """
+    chain = Chain()
+    for entry in shown:
+        said = entry.statement
+        if said is None or entry.content != content_hash(
+            said.salt, said.kind, said.subject, canonical_json(said.document)
+        ):
+            raise MalformedDocument(f"journal entry {entry.number} was changed")
+        chain.follow(Shown(**entry.link.model_dump(), content=entry.content))
+    return chain.head
 
 
 class Spread(pydantic.BaseModel):

@@ -202,7 +202,8 @@ class Approvals:
         """
         found: dict[str, State] = {}
         for job, until, told, is_crowd in self._file.rows(
-            "SELECT job, until, told, job IN (SELECT job FROM crowds) FROM asked"
+            "SELECT job, until, told, job IN"
+            " (SELECT job FROM jobs WHERE opening IS NOT NULL) FROM asked"
             " WHERE told IN (?, ?) AND until > ? ORDER BY job",
             _NOTHING,
             WAITS,

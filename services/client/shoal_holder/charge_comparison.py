@@ -16,7 +16,7 @@ from shoal_holder import machine, restoring
 from shoal_holder.letters import Draft, Settled
 from shoal_holder.site import Part
 from shoal_holder.slots import make_sure
-from shoal_holder.state import ChargedElsewhere
+from shoal_holder.spending import Charge
 from shoal_kit.database_file import RESTORE
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, check_charges
 from shoal_protocol.trust.manifest import Consortium
@@ -27,9 +27,7 @@ from shoal_protocol.wire.errors import (
     MalformedDocument,
     NotReady,
     ProtocolError,
-    UnknownManifest,
     UnknownRound,
-    UnknownSigner,
 )
 
 BETWEEN_COMPARISONS: Final = timedelta(minutes=10)
@@ -38,6 +36,7 @@ AFTER_NONSENSE: Final = timedelta(seconds=30)
 """How long a node is not asked after an answer that was not what it was asked for."""
 QUERY_LASTS: Final = timedelta(minutes=1)
 """How long a query waits for its answer before another one takes its place."""
+_NOT_ASKED: Final = (BitMap(), 0)
 
 
 @dataclass
@@ -68,11 +67,8 @@ class ChargeComparison(Part):
     _asking: dict[str, _Asking] = field(default_factory=dict)  # by node
     _progress: dict[str, tuple[BitMap, int]] = field(default_factory=dict)
     """By node: of which slots it said what it charged, up to which entry."""
-    _heard: datetime | None = None  # when a node was asked that said all since it was last judged
-    _forgotten: dict[tuple[str, int], ChargedElsewhere] = field(default_factory=dict)
+    _forgotten: dict[tuple[str, int | None], Charge] = field(default_factory=dict)
     """By job and number: what nodes charged and this ledger lacks."""
-    _is_news: bool = False  # whether more is forgotten than when it was last judged
-    _behind: dict[str, int] = field(default_factory=dict)  # by node: versions of the manifest
     _not_before: dict[str, datetime] = field(default_factory=dict)  # by node
     _queries: int = 0  # that were made so far
 
@@ -111,7 +107,7 @@ class ChargeComparison(Part):
         """
         if self.refusal is not None:
             raise LedgerBroken(self.refusal)
-        if self.compared_at is None or self._is_news or (joining and not self.is_recent):
+        if self.compared_at is None or self._forgotten or (joining and not self.is_recent):
             raise NotReady("no Compute node says what it charged the slots here")
         waiting, listed = self.waiting, len(self._site.book.current.manifest.compute_nodes)
         if self._machine.is_restoring and not waiting:
@@ -123,39 +119,31 @@ class ChargeComparison(Part):
 
     def letters(self, *, joining: bool) -> Iterator[Draft]:
         """Yield the queries that are due: since the start, and again before a job is joined."""
-        now, again = self._site.clock(), joining and not self.is_recent
+        now, again, holder = self._site.clock(), joining and not self.is_recent, self._site.holder
+        if holder is None:
+            return
         for node in self.nodes:
             is_paused = now < self._not_before.get(node, now) <= now + AFTER_NONSENSE
-            if is_paused or not (again or node in self.waiting or node in self._asking):
-                continue
-            try:
-                asking = self._query(node)
-            except ProtocolError as error:
-                self.doubt(Settled("charges", node))
-                self._report("charges not compared", node=node, reason=str(error))
-                continue
-            path = f"/v1/charges?after={asking.after}"
-            yield Draft(f"charges/{node}/{asking.number}", node, path, asking.query)
+            if not is_paused and (again or node in self.waiting or node in self._asking):
+                asking = self._query(node, holder)
+                path = f"/v1/charges?after={asking.after}"
+                yield Draft(f"charges/{node}/{asking.number}", node, path, asking.query)
 
-    def _query(self, node: str) -> _Asking:
-        """Return what a node is asked now, with a query that is neither answered nor old.
-
-        The query is bound to the newest manifest that the node is known to have.
-
-        Raises:
-            UnknownManifest: it had another key then, or there is no such version here.
-        """
-        site, now = self._site, self._site.clock()
-        version = self._version(node, self._behind.get(node, 0))
+    def _query(self, node: str, holder: int) -> _Asking:
+        """Return what a node is asked now, with a query that is neither answered nor old."""
+        site, now, version = self._site, self._site.clock(), self._site.book.current
         asking = self._asking.get(node)
         if asking is None or asking.version is not version:
-            asking = self._asking[node] = self._begun(node, version)
+            slots, (known, through) = BitMap(site.positions()), self._progress.get(node, _NOT_ASKED)
+            # of slots that were given since, it was never asked
+            after = through if slots.issubset(known) else 0
+            asking = self._asking[node] = _Asking(version, holder, slots, after)
         if asking.query and timedelta(0) <= now - (asking.asked_at or now) < QUERY_LASTS:
             return asking
         asking.nonce, asking.epoch = site.random_bytes(16).hex(), self._machine.epoch
         query = ChargesQuery(
             manifest=version.digest,
-            holder=asking.holder,
+            holder=holder,
             node=node,
             epoch=self._machine.epoch,
             instance=self._machine.instance,
@@ -172,15 +160,8 @@ class ChargeComparison(Part):
         self._asking.pop(settled.about, None)
         return False
 
-    def older(self, settled: Settled) -> bool:
-        """Ask a node that does not know the manifest by an older one; then by the newest again."""
-        node, is_behind = settled.about, settled.code == UnknownManifest.code
-        self._behind[node] = self._behind.get(node, 0) + 1 if is_behind else 0
-        return self.unreached(settled)
-
     def doubt(self, settled: Settled) -> bool:
         """Leave a node in peace for a while that answered something else."""
-        self._behind[settled.about] = 0
         self._not_before[settled.about] = self._site.clock() + AFTER_NONSENSE
         return self.unreached(settled)
 
@@ -188,15 +169,15 @@ class ChargeComparison(Part):
         """Take what a node answered.
 
         Raises:
-            ProtocolError: as `hear`.
+            ProtocolError: as `_hear`.
         """
         try:
-            self.hear(settled.about, decode(settled.body, Charges, ChargesQuery))
+            self._hear(settled.about, decode(settled.body, Charges, ChargesQuery))
         except ProtocolError:
             self.doubt(settled)
             raise
 
-    def hear(self, node: str, signed: Signed[Any]) -> None:
+    def _hear(self, node: str, signed: Signed[Any]) -> None:
         """Take a node's answer to the last query.
 
         Raises:
@@ -224,21 +205,21 @@ class ChargeComparison(Part):
             caps=[each.manifest.policy.cap for each in self._site.book.versions],
         )
         rounds = [
-            ChargedElsewhere(each.round, each.job, each.number, each.cost, whose)
-            for each, whose in charged
+            Charge(each.job, each.number, each.round, whose, each.cost) for each, whose in charged
         ]
         self._note(self._state.not_charged(rounds))
         asking.after = signed.body.through
         if asking.after == signed.body.head:
             self._progress[node] = (asking.slots, asking.after)
-            self._heard = asking.asked_at
+            self.compared_at = asking.asked_at
             del self._asking[node]
+        self.settle()
 
     def settle(self) -> None:
         """Judge the nodes' answers; a state that is being restored takes the charges over."""
         if self._machine.is_restoring:
             self._take_over()
-        elif self.refusal is None and self._is_news:
+        elif self.refusal is None and self._forgotten:
             self.refusal = (
                 f"Compute nodes charged slots here for rounds ({len(self._forgotten):,}) that the "
                 "journal here does not hold: the state was lost or set back. Stop, and "
@@ -250,9 +231,8 @@ class ChargeComparison(Part):
             restoring.raise_to_least(
                 self._state, BitMap(self._site.positions()), self._site.clock()
             )
-        self._is_news = False
-        if self._heard or not self.nodes:
-            self.compared_at, self._heard = self._heard or self._site.clock(), None
+        if not self.nodes:
+            self.compared_at = self._site.clock()
 
     def _hear_of_other(self, query: ChargesQuery, signed: Signed[Any], holder: int) -> bool:
         """Give way to another machine of this holder, or supersede it; tell whether to ask again.
@@ -286,42 +266,14 @@ class ChargeComparison(Part):
         self._machine = machine.read(self._state.file)
         return own.is_restoring
 
-    def _version(self, node: str, behind: int) -> Consortium:
-        book = self._site.book
-        version = book.version(book.current.manifest.sequence - behind)
-        try:
-            keys = {each.party(node).verify_key for each in (version, book.current)}
-        except UnknownSigner:
-            raise UnknownManifest from None
-        if len(keys) > 1:
-            raise UnknownManifest
-        return version
-
-    def _begun(self, node: str, version: Consortium) -> _Asking:
-        """Begin to ask about this holder's slots under a version.
-
-        Raises:
-            UnknownManifest: it was not enrolled then.
-        """
-        holder = self._site.holder
-        if holder is None or holder >= version.roster.holders:
-            raise UnknownManifest
-        slots = version.roster.slots_of(holder)
-        known, through = self._progress.get(node, (BitMap(), 0))
-        # of slots that were given since, it was never asked
-        return _Asking(version, holder, slots, after=through if slots.issubset(known) else 0)
-
-    def _note(self, forgotten: Iterable[ChargedElsewhere]) -> None:
+    def _note(self, forgotten: Iterable[Charge]) -> None:
         """Add to the lost charges; where nodes differ, the higher price counts."""
         for each in forgotten:
             place = (each.job, each.number)
-            self._is_news, before = True, self._forgotten.get(place, each)
-            dearer = max(
-                before, each, key=lambda one: (one.cost.epsilon, one.cost.mu, one.round_id)
-            )
-            self._forgotten[place] = ChargedElsewhere(
-                dearer.round_id, *place, dearer.cost, before.clients | each.clients
-            )
+            before = self._forgotten.get(place, each)
+            dearer = max(before, each, key=lambda one: (one.cost.epsilon, one.cost.mu, one.what))
+            together = before.clients | each.clients
+            self._forgotten[place] = dearer._replace(clients=together)
 
     def _take_over(self) -> None:
         """End the restoration once all nodes were heard that are not waived."""

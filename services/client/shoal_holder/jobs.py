@@ -16,9 +16,9 @@ from shoal_holder.admission import IN_ROUNDS, check_request
 from shoal_holder.approvals import Approvals
 from shoal_holder.charge_comparison import ChargeComparison
 from shoal_holder.letters import Draft, Settled, listed_jobs
-from shoal_holder.messages import Decided, Parts
+from shoal_holder.messages import Parts
 from shoal_holder.site import Part
-from shoal_holder.state import LEFT, Joined
+from shoal_holder.state import LEFT
 from shoal_holder.state import Letter as Pending
 from shoal_kit.outcome import GONE
 from shoal_protocol.jobs.job_request import JobRequest
@@ -80,13 +80,42 @@ class ListedJobs(Part):
         """Judge a job no more: its request is gone since it was listed, or it was judged."""
         self.wanted = [each for each in self.wanted if each != settled.about]
 
-    def refuse(self, settled: Settled, reason: str | None = None) -> Decided:
+    def refuse(self, settled: Settled, reason: str | None = None) -> None:
         """Take no part in a job, for this reason or because its request is not shown."""
         job, reason = settled.about, reason or settled.code
         self.unlist(settled)
         self.refused[job] = reason
         self._report(f"{self.kind} refused", job=job, reason=reason)
-        return Decided(taken=False, reason=reason)
+
+    def offer(self, settled: Settled) -> None:
+        """Take part in a job, by its document from the trainer, or refuse it for good.
+
+        Raises:
+            NotReady, LedgerBroken: nobody may decide yet.
+            UnknownManifest: the manifest that it is bound to is not known here, and may come.
+        """
+        job = settled.about
+        try:
+            takes_part = self._take_part(job, settled.body)
+        except (NotReady, LedgerBroken, UnknownManifest):
+            raise
+        except ProtocolError as error:
+            return self.refuse(settled, str(error))
+        self.unlist(settled)
+        if not takes_part:
+            self._report(f"{self.kind} waits for its owners' approval", job=job)
+
+    def _take_part(self, job: str, document: bytes) -> bool:
+        """Take part in a job; return whether that is so: its owners may have yet to approve it.
+
+        Raises:
+            RefusedJob, ProtocolError: it is refused; the detail says why.
+        """
+        raise NotImplementedError
+
+    def _end(self, job: str, reason: str) -> None:
+        self._state.end_job(job, reason)
+        self._report(f"{self.kind} ended", job=job, reason=reason)
 
 
 @dataclass(eq=False)
@@ -142,28 +171,17 @@ class Jobs(ListedJobs):
         self._report(f"{what} settled", job=job, outcome=outcome)
         self._state.settle(what, job, outcome)
 
-    def offer(self, settled: Settled) -> Decided:
+    def _take_part(self, job: str, document: bytes) -> bool:
         """Join a job, with the records of all slots that have budget left, unless it was joined.
 
         Raises:
             NotReady, LedgerBroken: as `ChargeComparison.check`.
-            UnknownManifest: the manifest that it is bound to is not known here, and may come.
         """
-        job = settled.about
-        try:
-            signed = decode(settled.body, JobRequest)
-            if signed.digest != job:
-                raise RefusedJob("the request is another job's")
-            self._requests[job] = settled.body
-            is_joined = self._state.file.takes_part(job) or self._join(signed, job)
-        except (NotReady, LedgerBroken, UnknownManifest):
-            raise
-        except ProtocolError as error:
-            return self.refuse(settled, str(error))
-        self.unlist(settled)
-        if not is_joined:
-            self._report("job waits for its owners' approval", job=job)
-        return Decided(taken=is_joined)
+        signed = decode(document, JobRequest)
+        if signed.digest != job:
+            raise RefusedJob("the request is another job's")
+        self._requests[job] = document
+        return self._state.file.takes_part(job) or self._join(signed, job)
 
     def _join(self, signed: Signed[JobRequest], job: str) -> bool:
         """Join a job; tell whether it was joined: its owners may have yet to approve it.
@@ -244,8 +262,8 @@ class Jobs(ListedJobs):
         else:
             self._end(job, WITHDRAWN)
 
-    def leave(self, job: Digest) -> Joined:
-        """Leave a job for good, and return it as it was; the leave is signed if a roster names us.
+    def leave(self, job: Digest) -> None:
+        """Leave a job for good; the leave is signed if a roster names us.
 
         What answered rounds cost stays charged, and what was sent may still be summed.
 
@@ -262,8 +280,3 @@ class Jobs(ListedJobs):
             leave = sign(body, Role.HOLDER, self._site.key).encode()
         self._state.end_job(job, LEFT, leave=leave)
         self._report("job ended", job=job, reason=LEFT)
-        return found
-
-    def _end(self, job: str, reason: str) -> None:
-        self._state.end_job(job, reason)
-        self._report("job ended", job=job, reason=reason)

@@ -8,7 +8,7 @@ even where the triggers were removed.
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from itertools import islice
 from typing import Any, Final
@@ -20,7 +20,6 @@ from shoal_holder.state_file import StateFile
 from shoal_protocol.journal import (
     EMPTY,
     Chain,
-    Head,
     Link,
     Shown,
     ShownStatement,
@@ -32,7 +31,6 @@ from shoal_protocol.wire.encoding import (
     canonical_json,
     encode_clients,
     format_time,
-    sha256,
 )
 from shoal_protocol.wire.errors import LedgerBroken, MalformedDocument
 
@@ -74,11 +72,6 @@ def append_charge(
     append(file, kind, subject, job=job, at=format_time(at), **charged, **more)
 
 
-def contribution_id(submission: str) -> str:
-    """Return the id under which a contribution is charged, which the submission's digest fixes."""
-    return sha256("contribution", submission.encode())
-
-
 def entries(file: StateFile, *, after: int, count: int) -> list[Shown]:
     """Return up to `count` entries that follow entry `after`, for the owner.
 
@@ -94,23 +87,6 @@ def entries(file: StateFile, *, after: int, count: int) -> list[Shown]:
     return found
 
 
-def checked(shown: Iterable[Shown]) -> Head:
-    """Return the last of all entries of a journal, from the first one on.
-
-    Raises:
-        MalformedDocument: they are no unbroken chain, or their content is not what they stand for.
-    """
-    chain = Chain()
-    for entry in shown:
-        said = entry.statement
-        if said is None or entry.content != content_hash(
-            said.salt, said.kind, said.subject, canonical_json(said.document)
-        ):
-            raise MalformedDocument(f"journal entry {entry.number} was changed")
-        chain.follow(Shown(**entry.link.model_dump(), content=entry.content))
-    return chain.head
-
-
 def verify(file: StateFile) -> None:
     """Check the whole journal, to its last byte, and that it has every answer on file.
 
@@ -123,16 +99,13 @@ def verify(file: StateFile) -> None:
             chain.follow(shown)
     except MalformedDocument as error:
         raise LedgerBroken(str(error)) from error
-    # rows of the outbox stay when their envelopes are erased
+    # rows of the outbox stay when what they had is erased
     unpaid = file.one(
         "SELECT 1 FROM outbox WHERE kind = 'envelope'"
         " AND NOT EXISTS (SELECT 1 FROM journal WHERE (kind, subject) = ('answer', about))"
-        " UNION ALL SELECT 1 FROM contributions WHERE NOT EXISTS ("
-        " SELECT 1 FROM journal WHERE (kind, subject) = ('contribution', contribution)"
-        " AND (journal.job, json_extract(body, '$.client'), json_extract(body, '$.submission'))"
-        " = (contributions.job, client, submission))"
-        " UNION ALL SELECT 1 FROM journal WHERE kind = 'contribution'"
-        " AND subject NOT IN (SELECT contribution FROM contributions) LIMIT 1"
+        " UNION ALL SELECT 1 FROM outbox WHERE kind = 'contribution'"
+        " AND NOT EXISTS (SELECT 1 FROM journal WHERE (kind, subject) = ('contribution', about))"
+        " LIMIT 1"
     )
     if unpaid is not None:
         raise LedgerBroken("what is on file is not what the journal has: the file was changed")

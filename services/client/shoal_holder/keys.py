@@ -54,13 +54,6 @@ class KeyFile:
             lock.close()
 
 
-def given_keys(key: SigningKey, following: SigningKey | None) -> KeyInForce:
-    """Return what gives `key`, or the one that follows it once a roster has that."""
-    return lambda roster: (
-        key if following is None or roster.holder_with(following.verify_key) is None else following
-    )
-
-
 def next_key_of(path: Path) -> Path:
     """Return the file of the key that is to take the place of the one in a file."""
     return path.with_name(f"{path.name}.next")

@@ -123,13 +123,3 @@ class Letter(BaseModel):
     path: str
     body: bytes = Field(default=b"", repr=False)
     is_json: bool = True
-
-
-class Decided(Model):
-    """The decision on a job or round that was offered; `reason` says why it is not taken.
-
-    A job that is not taken without a reason waits for the owners' approval.
-    """
-
-    taken: bool
-    reason: str | None = None

@@ -25,7 +25,8 @@ from pyroaring import BitMap
 
 from shoal_holder import machine, spending
 from shoal_holder.policy import Policy
-from shoal_holder.state import ChargedElsewhere, State
+from shoal_holder.spending import Charge
+from shoal_holder.state import State
 from shoal_holder.state_file import INSTANCE_BYTES
 from shoal_protocol.privacy.accounting import NOTHING, Cost, compose
 from shoal_protocol.sharing.shares import RandomBytes
@@ -52,15 +53,10 @@ def prepare(state: State, random_bytes: RandomBytes, now: datetime) -> None:
 
     Its jobs end: the lost machine may have gone on with them.
     """
-    for job in state.open_jobs():
-        state.end_job(job.job, RESTORED)
+    for (job,) in state.file.rows("SELECT job FROM jobs WHERE ended IS NULL ORDER BY rowid"):
+        state.end_job(job, RESTORED)
     known = BitMap(slot for (slot,) in state.file.rows("SELECT slot FROM slots WHERE is_sure"))
     with state.file.transaction():
-        state.file.database.execute("UPDATE crowds SET ended = ? WHERE ended IS NULL", (RESTORED,))
-        state.file.database.execute("DELETE FROM crowd_outbox")
-        state.file.database.execute(
-            "UPDATE contributions SET outcome = 'unsent' WHERE outcome = 'pending'"
-        )
         instance = random_bytes(INSTANCE_BYTES).hex()
         state.file.database.execute(
             "UPDATE machine SET epoch = epoch + 1, instance = ?, restored_at = ?, is_restoring = 1,"
@@ -96,7 +92,7 @@ def allowed_of_crowds(own: Policy | None, versions: Sequence[Consortium]) -> flo
 
 def take_over(
     state: State,
-    forgotten: Iterable[ChargedElsewhere],
+    forgotten: Iterable[Charge],
     *,
     own: BitMap,
     by_id: bool,
@@ -112,7 +108,7 @@ def take_over(
     state.adopt(missing, now)
     if crowds != NOTHING:
         job = _job(state, "crowds")
-        everybody = ChargedElsewhere(_round(job, 0), job, 0, crowds, own)
+        everybody = Charge(job, 0, _round(job, 0), own, crowds)
         state.adopt(state.not_charged([everybody]), now)
     if by_id:
         spent = spending.spent(state.file)
@@ -151,7 +147,7 @@ def raise_to_least(state: State, own: BitMap, now: datetime) -> None:
     number = len({each.what for each in spending.charges(state.file, job)})
     state.adopt(
         [
-            ChargedElsewhere(_round(job, place), job, place, rest, slots)
+            Charge(job, place, _round(job, place), slots, rest)
             for place, (rest, slots) in enumerate(together.items(), start=number)
         ],
         now,

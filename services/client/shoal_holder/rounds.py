@@ -8,7 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Final, Literal
 
@@ -28,11 +28,10 @@ from shoal_holder.contribution import (
 )
 from shoal_holder.faults import without_failing
 from shoal_holder.letters import Draft, Settled
-from shoal_holder.messages import Decided
 from shoal_holder.records import MOST_ROWS, chosen_together
 from shoal_holder.site import Part
 from shoal_holder.state import DELIVERED, StoredJob
-from shoal_kit.manifest_book import HANDOVER
+from shoal_kit.manifest_book import Handover
 from shoal_kit.outcome import ACKNOWLEDGED, OVER, PENDING, read_json
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.privacy.accounting import NOTHING
@@ -40,7 +39,6 @@ from shoal_protocol.queries import Query, Tables
 from shoal_protocol.queries.columns import factors_in
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.envelope import SIGNATURE_BYTES, receipt_query, sign_envelope
-from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.encoding import Int64Vector
 from shoal_protocol.wire.errors import (
@@ -181,27 +179,16 @@ class Rounds(Part):
 
     _charges: ChargeComparison
     _open: dict[str, _Open] = field(default_factory=dict)
-    _left: dict[int, datetime] = field(default_factory=dict)
-    """By sequence: when that version of the manifest was in force no more."""
     _interruptions: Counter[str] = field(default_factory=Counter)
     """How often nodes did not answer; after each, they may have lost what they had."""
 
     def __post_init__(self) -> None:
         self._later = SPREAD * int.from_bytes(self._site.random_bytes(4), "little") / 2.0**32
         self._answers = Answers(self._site, self._state, self._report, self._faults)
-        self._sequence = self._site.book.current.manifest.sequence
+        self._handover = Handover(self._site.book, self._site.clock())
 
-    def _beginning_under(self, digest: str) -> Consortium:
-        """Return the version in force, or an earlier one if it was until just now, as at nodes."""
-        book, now = self._site.book, self._site.clock()
-        while self._sequence < book.current.manifest.sequence:
-            self._left[self._sequence], self._sequence = now, self._sequence + 1
-        version = book.get(digest)
-        left = self._left.get(version.manifest.sequence, now - HANDOVER)
-        return version if timedelta(0) <= now - left < HANDOVER else book.current
-
-    def offer(self, settled: Settled) -> Decided:
-        """Take the next round of a job, or return why it is not answered.
+    def offer(self, settled: Settled) -> None:
+        """Take the next round of a job; it is put on file, too, if it is not answered.
 
         Raises:
             UnknownJob: clients here have no part in the job.
@@ -219,7 +206,6 @@ class Rounds(Part):
         if ended not in (None, NOT_ASKED, MISSED, BEFORE_RESTORE):
             self._state.end_job(spec.job, ended)
         self._report("round taken", round=signed.digest, number=spec.number, reason=ended)
-        return Decided(taken=ended is None, reason=ended)
 
     def _validate(self, signed: Signed[RoundSpec], stored: StoredJob) -> str | None:
         """Return why a round is not answered, None if it is."""
@@ -230,7 +216,7 @@ class Rounds(Part):
                 signed,
                 request=decode(stored.request, JobRequest).body,
                 number=stored.next_number,
-                consortium=self._beginning_under(spec.manifest),
+                consortium=self._handover.version(spec.manifest, now),
                 policy=self._site.policy,
                 spent=spending.spent_in_job(self._state.file, stored.job, ours),
                 slots=max(1, len(ours)),
@@ -247,7 +233,7 @@ class Rounds(Part):
 
     def look(self) -> None:
         """Take up the rounds on file in which something may be left to do; end those over."""
-        self._beginning_under(self._site.book.current.digest)
+        self._handover.version(self._site.book.current.digest, self._site.clock())
         stored = self._state.open_rounds()
         for round_id in self._open.keys() - stored:
             del self._open[round_id]  # its job ended, or the next round began

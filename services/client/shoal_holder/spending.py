@@ -30,16 +30,7 @@ class Charge(NamedTuple):
     what: str  # the round or the contribution
     clients: BitMap
     cost: Cost
-    at: str
-
-
-class Reservation(NamedTuple):
-    """A job that was joined, and what it may cost each of the slots that it may use."""
-
-    job: str
-    request: bytes
-    slots: BitMap
-    cost: Cost
+    at: str = ""  # none where a node tells of it
 
 
 def charges(file: StateFile, job: str | None = None) -> Iterator[Charge]:
@@ -116,14 +107,14 @@ def committed(file: StateFile) -> Balances:
     return found
 
 
-def reserving(file: StateFile) -> list[Reservation]:
-    """Return the open jobs, which hold budget, as joined."""
+def reserving(file: StateFile) -> list[tuple[str, bytes, BitMap, Cost]]:
+    """Return the open jobs, which hold budget: each one's request, slots, and cost to each slot."""
     rows = file.rows(
         "SELECT jobs.job, request FROM jobs JOIN outbox ON (kind, about) = ('join', job)"
         " WHERE ended IS NULL AND outcome IN (?, ?) ORDER BY jobs.rowid",
         *(PENDING, ACKNOWLEDGED),
     )
-    return [Reservation(job, request, *joined(file, job)) for job, request in rows]
+    return [(job, request, *joined(file, job)) for job, request in rows]
 
 
 def joined(file: StateFile, job: str) -> tuple[BitMap, Cost]:

@@ -5,7 +5,7 @@ first of them is sent. A round of a job is answered only once. The journal only 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Final, Literal
@@ -41,22 +41,12 @@ Letter = Literal["join", "leave"]
 
 @dataclass(frozen=True)
 class StoredJob:
-    """A job that this data holder takes part in."""
-
-    job: str
-    request: bytes
-    next_number: int
-
-
-@dataclass(frozen=True)
-class Joined:
-    """A job that was joined, whose records it may use, and how many of its rounds were answered."""
+    """A job in rounds that was joined, and the number of its next round."""
 
     job: str
     request: bytes
     ended: str | None
-    slots: int
-    answered: int
+    next_number: int
 
 
 @dataclass(frozen=True)
@@ -73,15 +63,10 @@ class ReservedBudget:
     until: str
 
 
-@dataclass(frozen=True)
-class ChargedElsewhere:
-    """A round that these clients were charged for, to be looked up in this journal."""
-
-    round_id: str
-    job: str
-    number: int
-    cost: Cost
-    clients: BitMap
+_JOBS: Final = (
+    "SELECT * FROM (SELECT job, request, ended, (SELECT COALESCE(MAX(number) + 1, 0) FROM rounds"
+    " WHERE rounds.job = jobs.job) FROM jobs WHERE opening IS NULL ORDER BY rowid)"
+)
 
 
 class State:
@@ -146,26 +131,19 @@ class State:
         )
 
     def open_jobs(self) -> list[StoredJob]:
-        """Return the jobs that we still take part in."""
-        rows = self.file.rows(
-            "SELECT job, request, (SELECT COALESCE(MAX(number) + 1, 0) FROM rounds"
-            " WHERE rounds.job = jobs.job) FROM jobs WHERE ended IS NULL ORDER BY rowid"
-        )
-        return [StoredJob(*row) for row in rows]
+        """Return the jobs in rounds that we still take part in."""
+        return [StoredJob(*row) for row in self.file.rows(f"{_JOBS} WHERE ended IS NULL")]
 
-    def joined(self, job: Digest) -> Joined:
-        """Return a job that was joined.
+    def joined(self, job: Digest) -> StoredJob:
+        """Return a job in rounds that was joined.
 
         Raises:
             UnknownJob
         """
-        found = self.file.one("SELECT request, ended FROM jobs WHERE job = ?", job)
+        found = self.file.one(f"{_JOBS} WHERE job = ?", job)
         if found is None:
             raise UnknownJob("this data holder has not joined such a job")
-        slots, _ = spending.joined(self.file, job)
-        answered = {each.number for each in spending.charges(self.file, job)}
-        request, ended = found
-        return Joined(job, request, ended, len(slots), len(answered))
+        return StoredJob(*found)
 
     def pending_letters(self, what: Letter) -> dict[str, bytes]:
         """Return the signed joins of open jobs, or leaves, that nobody has answered, by job."""
@@ -211,24 +189,35 @@ class State:
         ]
 
     def end_job(self, job: str, reason: str, *, leave: bytes | None = None) -> None:
-        """Never answer a round of this job again, and erase its unsent envelopes.
+        """Do nothing for this job again, and erase what of it is unsent.
 
         The same transaction stores the signed leave to send.
         """
         self._committed = None
         with self.file.transaction():
-            self.file.database.execute(
-                "UPDATE jobs SET ended = ? WHERE job = ? AND ended IS NULL", (reason, job)
-            )
-            self._end_rounds(job, reason)
+            self._end(job, reason)
             if leave is not None:
                 left = self.file.one("SELECT 1 FROM outbox WHERE (kind, about) = ('leave', ?)", job)
                 if left is None:
                     journal.append(self.file, "leave", job, job=job)
                 self._add("leave", job, leave)
-        self.file.truncate_log()
+        self.file.give_back()
 
-    def _has_ended(self, job: str) -> bool:
+    def _end(self, job: str, reason: str) -> None:
+        self.file.database.execute(
+            "UPDATE jobs SET ended = ? WHERE job = ? AND ended IS NULL", (reason, job)
+        )
+        self._end_rounds(job, reason)
+        self.file.database.execute(
+            "UPDATE outbox SET document = NULL, outcome = 'unsent'"
+            " WHERE (kind, outcome) = ('contribution', 'pending') AND about IN"
+            " (SELECT subject FROM journal WHERE (kind, job) = ('contribution', ?))",
+            (job,),
+        )
+        self.file.database.execute("DELETE FROM crowd_nonces WHERE job = ?", (job,))
+
+    def has_ended(self, job: str) -> bool:
+        """Tell whether a job has ended here, of either kind."""
         query = "SELECT 1 FROM jobs WHERE job = ? AND ended IS NOT NULL"
         return self.file.one(query, job) is not None
 
@@ -246,7 +235,7 @@ class State:
             sqlite3.IntegrityError: the job already has another round of this number.
         """
         with self.file.transaction():
-            if self._has_ended(job):
+            if self.has_ended(job):
                 return
             self._end_rounds(job, "over")
             self.file.database.execute(
@@ -285,7 +274,7 @@ class State:
         """
         with self.file.transaction():
             job, number = self.file.one("SELECT job, number FROM rounds WHERE round = ?", round_id)
-            if self._has_ended(job):
+            if self.has_ended(job):
                 return False
             journal.append_charge(
                 *(self.file, "answer", round_id),
@@ -365,47 +354,38 @@ class State:
 
     def send_again(self, round_id: str, node: int) -> None:
         """Mark an envelope that a node acknowledged and then lost, so that it is sent again."""
-        with self.file.transaction():
-            queued = self.file.database.execute(
-                "UPDATE outbox SET outcome = ?"
-                " WHERE (kind, about, node, outcome) = ('envelope', ?, ?, ?)"
-                " AND document IS NOT NULL",
-                (PENDING, round_id, node, ACKNOWLEDGED),
-            )
-            self.file.database.execute(
-                "UPDATE rounds SET reuploaded = reuploaded + ? WHERE round = ?",
-                (queued.rowcount, round_id),
-            )
+        self.file.write(
+            "UPDATE outbox SET outcome = ? WHERE (kind, about, node, outcome)"
+            " = ('envelope', ?, ?, ?) AND document IS NOT NULL",
+            *(PENDING, round_id, node, ACKNOWLEDGED),
+        )
 
-    def not_charged(self, rounds: Iterable[ChargedElsewhere]) -> list[ChargedElsewhere]:
+    def not_charged(self, rounds: Iterable[spending.Charge]) -> list[spending.Charge]:
         """Return those of `rounds` that were not charged here, with the clients who lack them."""
         lacking = [
             (each, each.clients - spending.charged(self.file, each.job, each.number))
             for each in rounds
         ]
-        return [replace(each, clients=clients) for each, clients in lacking if clients]
+        return [each._replace(clients=clients) for each, clients in lacking if clients]
 
-    def adopt(self, forgotten: Sequence[ChargedElsewhere], now: datetime) -> None:
+    def adopt(self, forgotten: Sequence[spending.Charge], now: datetime) -> None:
         """Charge rounds that were not charged here; their jobs are answered no more."""
         self._committed = None
         with self.file.transaction():
             for each in forgotten:
-                about = [each.job, each.number, each.round_id, encode_clients(each.clients)]
+                about = [each.job, each.number, each.what, encode_clients(each.clients)]
                 journal.append_charge(
                     *(self.file, "charge", sha256("charged_elsewhere", canonical_json(about))),
                     job=each.job,
                     number=each.number,
-                    round=each.round_id,
+                    round=each.what,
                     cost=each.cost,
                     slots=each.clients,
                     at=now,
                 )
             for job in {each.job for each in forgotten}:
-                self.file.database.execute(
-                    "UPDATE jobs SET ended = ? WHERE job = ? AND ended IS NULL", (FORGOTTEN, job)
-                )
-                self._end_rounds(job, FORGOTTEN)
-        self.file.truncate_log()
+                self._end(job, FORGOTTEN)
+        self.file.give_back()
 
     # What was done and spent
 

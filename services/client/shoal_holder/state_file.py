@@ -21,7 +21,7 @@ from shoal_protocol.journal import EMPTY, Head
 from shoal_protocol.sharing.shares import RandomBytes
 
 INSTANCE_BYTES: Final = 16
-SCHEMA_VERSION: Final = 22
+SCHEMA_VERSION: Final = 23
 
 SCHEMA: Final = """
 CREATE TABLE schema_version (        -- one row: SCHEMA_VERSION
@@ -56,27 +56,30 @@ CREATE TABLE backup (                -- the last one
 INSERT INTO backup (one) VALUES (1);
 
 CREATE TABLE owner (authority TEXT NOT NULL);
-CREATE TABLE jobs (
+CREATE TABLE jobs (                  -- of either kind, that were joined or are contributed to
     job TEXT PRIMARY KEY,
     request BLOB NOT NULL,
-    ended TEXT                       -- why we have no more part in it; NULL while we have
+    ended TEXT,                      -- why we have no more part in it; NULL while we have
+    opening BLOB,                    -- of a crowd job; NULL of a job in rounds
+    closing BLOB,                    -- of a crowd job, as it was shown first
+    verdict TEXT                     -- what the closing says of our draws and receipts
 );
-CREATE TABLE outbox (                -- what was signed about jobs, and the envelopes of answers
-    kind TEXT NOT NULL,              -- join, leave, envelope
-    about TEXT NOT NULL,             -- the job; of an envelope the round
+CREATE TABLE outbox (                -- what was signed about jobs, and what was made of records
+    kind TEXT NOT NULL,              -- join, leave, envelope, contribution
+    about TEXT NOT NULL,             -- the job, the round of an envelope, or the submission
     node INTEGER NOT NULL,           -- whom an envelope is for; 0: the trainer
     digest BLOB,                     -- of an envelope; stays when that is erased
-    document BLOB,                   -- until it was refused, or the round has ended
+    document BLOB,                   -- until it was answered, or the job or round has ended
     outcome TEXT NOT NULL,           -- pending, acknowledged, or the code of a refusal
     PRIMARY KEY (kind, about, node)
 ) WITHOUT ROWID;
+CREATE INDEX outbox_pending ON outbox (kind) WHERE outcome = 'pending';
 CREATE TABLE rounds (
     round TEXT PRIMARY KEY,
     job TEXT NOT NULL REFERENCES jobs,
     number INTEGER NOT NULL,
     spec BLOB NOT NULL,
     ended TEXT,                      -- why nothing more is sent; NULL while something may be
-    reuploaded INTEGER NOT NULL DEFAULT 0,  -- envelopes sent again because a node had lost them
     UNIQUE (job, number)
 );
 
@@ -90,49 +93,13 @@ CREATE TABLE asked (                 -- jobs of either kind that owners decide a
     told TEXT NOT NULL               -- to the trainer: nothing, or a notice's state
 ) WITHOUT ROWID;
 
-CREATE TABLE crowds (                -- crowd jobs that are contributed to
-    job TEXT PRIMARY KEY,
-    request BLOB NOT NULL,
-    opening BLOB NOT NULL,
-    ended TEXT,                      -- why nothing more is contributed; NULL while something may be
-    closing BLOB,
-    verdict TEXT                     -- what the closing says of our draws and receipts
-);
-
-CREATE TABLE contributions (
-    contribution TEXT PRIMARY KEY,   -- a digest of the submission's: the journal's subject
-    job TEXT NOT NULL REFERENCES crowds,
-    client INTEGER NOT NULL,
-    number INTEGER NOT NULL,         -- of the client's contributions to the job
-    submission TEXT NOT NULL,        -- digest of the document
-    outcome TEXT NOT NULL,           -- pending, acknowledged, or the code of a refusal
-    UNIQUE (job, client, number)
-);
-CREATE TABLE crowd_outbox (          -- what nobody has answered
-    contribution TEXT PRIMARY KEY REFERENCES contributions,
-    document BLOB NOT NULL
-) WITHOUT ROWID;
 CREATE TABLE crowd_evidence (        -- what the trainer signed, until the closing bears it out
-    contribution TEXT PRIMARY KEY REFERENCES contributions,
+    contribution TEXT PRIMARY KEY,   -- the submission's digest: the journal's subject
     draw BLOB NOT NULL,              -- packed
     receipt BLOB
 ) WITHOUT ROWID;
-CREATE INDEX contributions_of ON contributions (client);
-CREATE INDEX contributions_pending ON contributions (job) WHERE outcome = 'pending';
-CREATE TRIGGER contributions_keep BEFORE DELETE ON contributions
-BEGIN SELECT RAISE(ABORT, 'the journal only grows'); END;
-CREATE TRIGGER contributions_stay
-BEFORE UPDATE OF contribution, job, client, number, submission ON contributions
-BEGIN SELECT RAISE(ABORT, 'the journal only grows'); END;
-CREATE TRIGGER contributions_add BEFORE INSERT ON contributions
-WHEN EXISTS (
-    SELECT 1 FROM contributions WHERE contribution = NEW.contribution
-    OR (job, client, number) = (NEW.job, NEW.client, NEW.number)
-)
-BEGIN SELECT RAISE(ABORT, 'the journal only grows'); END;
-
 CREATE TABLE crowd_nonces (          -- of draws that were asked for and are not on file
-    job TEXT NOT NULL REFERENCES crowds,
+    job TEXT NOT NULL REFERENCES jobs,
     client INTEGER NOT NULL,
     nonce TEXT NOT NULL,
     PRIMARY KEY (job, client)
@@ -147,9 +114,11 @@ CREATE TABLE journal (               -- hash-chained; see `journal`
     body TEXT NOT NULL,              -- canonical JSON
     hash TEXT NOT NULL,              -- of all of the above, and of the entry before it
     job TEXT GENERATED ALWAYS AS (json_extract(body, '$.job')),
+    client INTEGER GENERATED ALWAYS AS (json_extract(body, '$.client')),  -- of a contribution
     UNIQUE (kind, subject)
 );
 CREATE INDEX journal_jobs ON journal (job);
+CREATE INDEX journal_clients ON journal (client) WHERE client IS NOT NULL;
 CREATE TRIGGER journal_keeps BEFORE DELETE ON journal
 BEGIN SELECT RAISE(ABORT, 'the journal only grows'); END;
 CREATE TRIGGER journal_stays BEFORE UPDATE ON journal
@@ -373,7 +342,7 @@ class StateFile:
     def takes_part(self, job: str) -> bool:
         """Tell whether a job of either kind was ever joined, here or by nodes' charges."""
         known = self.one(
-            "SELECT 1 FROM jobs WHERE job = ?1 UNION ALL SELECT 1 FROM crowds WHERE job = ?1"
+            "SELECT 1 FROM jobs WHERE job = ?1"
             " UNION ALL SELECT 1 FROM journal WHERE (kind, job) = ('charge', ?1)",
             job,
         )

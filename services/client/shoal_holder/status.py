@@ -27,8 +27,8 @@ ADOPTED: Final = "the journal holds rounds that were forgotten here and taken fo
 class RoundStatus:
     """One round. `envelopes` counts them by outcome: pending, acknowledged or a refusal's code.
 
-    `answers` is how many slots the answer covers; `reuploaded` envelopes were sent again because a
-    node no longer had them. The answer was charged `answered_at`, before the first of it was sent.
+    `answers` is how many slots the answer covers. It was charged `answered_at`, before the first of
+    it was sent.
     """
 
     round_id: str
@@ -36,7 +36,6 @@ class RoundStatus:
     ended: str | None
     answers: int
     envelopes: dict[str, int]
-    reuploaded: int
     answered_at: str | None = None
 
 
@@ -66,12 +65,12 @@ def read_jobs(file: StateFile) -> tuple[JobStatus, ...]:
             count, at = charged.get(each.what, (0, each.at))
             charged[each.what] = count + len(each.clients), at
     rounds: dict[str, list[RoundStatus]] = {}
-    for job, round_id, number, ended, reuploaded in file.rows(
-        "SELECT job, round, number, ended, reuploaded FROM rounds ORDER BY rowid"
+    for job, round_id, number, ended in file.rows(
+        "SELECT job, round, number, ended FROM rounds ORDER BY rowid"
     ):
         answered, at = charged.get(round_id, (0, None))
         envelopes = dict(sent[round_id])
-        counts = answered, envelopes, reuploaded, at
+        counts = answered, envelopes, at
         rounds.setdefault(job, []).append(RoundStatus(round_id, number, ended, *counts))
     return tuple(
         JobStatus(
@@ -81,7 +80,7 @@ def read_jobs(file: StateFile) -> tuple[JobStatus, ...]:
             "SELECT job, ended,"
             " (SELECT outcome FROM outbox WHERE (kind, about) = ('join', job)),"
             " (SELECT outcome FROM outbox WHERE (kind, about) = ('leave', job))"
-            " FROM jobs ORDER BY rowid"
+            " FROM jobs WHERE opening IS NULL ORDER BY rowid"
         )
     )
 

@@ -27,7 +27,6 @@ from shoal_holder.letters import Draft, Effects, Settled, stays
 from shoal_holder.messages import (
     Answer,
     Count,
-    Decided,
     Event,
     Letter,
     LetterId,
@@ -52,14 +51,10 @@ from shoal_holder.status import (
     count_adopted,
     read_jobs,
 )
-from shoal_protocol.jobs.charges import Charges, ChargesQuery
 from shoal_protocol.jobs.declarations import HolderDeclaration
-from shoal_protocol.jobs.job_request import JobRequest
-from shoal_protocol.jobs.membership import Approval, JobWithdrawal
 from shoal_protocol.journal import Shown
-from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.roster import key_fingerprint
-from shoal_protocol.wire.documents import Role, Signed, decode, sign
+from shoal_protocol.wire.documents import Role, sign
 from shoal_protocol.wire.errors import ProtocolError, UnknownManifest, UnknownRound
 
 if TYPE_CHECKING:
@@ -112,7 +107,7 @@ class Vault:
         if adopted := count_adopted(state.file):
             self._report(ADOPTED, rounds=adopted)
         self._takes_crowds = site.policy.maximum_local_epsilon is not None or (
-            state.file.one("SELECT 1 FROM crowds LIMIT 1") is not None
+            state.file.one("SELECT 1 FROM jobs WHERE opening IS NOT NULL LIMIT 1") is not None
         )
         verbs: list[Callable[..., Any]] = [
             *(self.interests, self.take, self.due, self.settle),
@@ -214,35 +209,18 @@ class Vault:
             parts["crowds"] = self._crowds.interests()
         return self._handed(parts)
 
-    def take(self, parts: OneOrTwoParts) -> Decided:
-        """Take a signed document that nobody was asked for; return why not if it is not taken.
+    def take(self, parts: OneOrTwoParts) -> None:
+        """Take the manifest that follows the one in force, with its roster; or an owner's decision.
 
-        It is a request, a round, an owner's decision, a withdrawal or a node's charges; or, with
-        its roster beside it, the manifest that follows the one in force.
-
-        A withdrawal ends its job whoever signed it: the vault then notes that nothing proves it.
+        All other documents come in the answers to letters.
 
         Raises:
             ProtocolError: its author did not sign it, or nothing comes of it.
         """
         if len(parts) == 2:
             self._site.book.accept(*parts)
-            return Decided(taken=True)
-        signed: Signed[Any] = decode(
-            parts[0], JobRequest, RoundSpec, Approval, JobWithdrawal, Charges, ChargesQuery
-        )
-        match signed.body:
-            case JobRequest():
-                return self._jobs.offer(Settled("job", signed.digest, body=parts[0]))
-            case RoundSpec():
-                return self._rounds.offer(Settled("round", signed.body.job, body=parts[0]))
-            case Approval():
-                self._report("an owner has decided", job=self._approvals.take(parts[0]))
-            case JobWithdrawal(job=job):
-                self._jobs.withdraw(Settled("withdrawal", job, body=parts[0]))
-            case ChargesQuery(node=node) | Charges(node=node):
-                self._charges.hear(node, signed)
-        return Decided(taken=True)
+        else:
+            self._report("an owner has decided", job=self._approvals.take(parts[0]))
 
     def due(self, without: tuple[LetterId, ...] = ()) -> tuple[Letter, ...] | None:
         """Return the letters that may leave now, without those that the courier has at hand.
@@ -347,7 +325,7 @@ class Vault:
             "receipt": (rounds.hear_stored, rounds.hand_on, stays, rounds.unreached),
             "spec": (rounds.handed_on, stays, rounds.handed_on, stays),
             "request": (rounds.handed_on, stays, rounds.handed_on, stays),
-            "charges": (charges.answered, charges.older, charges.doubt, charges.unreached),
+            "charges": (charges.answered, stays, charges.doubt, charges.unreached),
             "declaration": (self._declared, stays, self._declared, stays),
             "jobs": (jobs.list_jobs, stays, stays, stays),
             "round": (rounds.offer, jobs.end_as_told, jobs.end_as_told, stays),

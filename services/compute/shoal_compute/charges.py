@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 from shoal_compute import machines
 from shoal_compute.schema import charges, journal
 from shoal_compute.shares import stored_digests
+from shoal_kit.signed_documents import read_signed
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, RoundCharged
 from shoal_protocol.jobs.charges_asked import OLDEST_QUERY, check_age
 from shoal_protocol.rounds.attestations import CHARGE
@@ -72,7 +73,7 @@ class ChargesAnswers:
 
     def _read(self, encoded: bytes) -> tuple[Signed[ChargesQuery], BitMap]:
         """Return a query that is the holder's own and recent, and the holder's slots."""
-        signed = self._own.book.decode(encoded, ChargesQuery)
+        signed = read_signed(self._own.book, encoded, ChargesQuery)
         version = self._own.book.get(signed.body.manifest)
         version.verify_in_force(signed, self._own.book.current)
         check_age(signed.body.at, self._own.clock())

@@ -4,36 +4,27 @@ A party starts from the version that it pinned and goes on only along the author
 versions before, each is the one whose digest the next one names.
 """
 
-import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
-
-from nacl.signing import VerifyKey
 
 from shoal_kit.startup import StartupRefused, replace
 from shoal_protocol.trust.manifest import Consortium, Manifest, ServiceParty
 from shoal_protocol.trust.roster import Roster, key_fingerprint
 from shoal_protocol.trust.succession import following_version
-from shoal_protocol.wire.documents import Document, DocumentT, Signed, check_signature, decode
-from shoal_protocol.wire.encoding import domain
+from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import (
-    BadSignature,
     MalformedDocument,
     ProtocolError,
     TooFewSignatures,
     UnknownManifest,
-    UnsupportedVersion,
     WrongManifest,
 )
-from shoal_protocol.wire.versions import WIRE
 
 MANIFEST, ROSTER, HISTORY = "manifest.json", "roster.bin", "history"
-_BOUND_TO: Final = re.compile(rb'"manifest":"([0-9a-f]{64})"')
-_VERSION_FIELD: Final = b'"version":%d' % WIRE
 
 
 def history_paths(directory: Path, sequence: int) -> tuple[Path, Path]:
@@ -160,47 +151,6 @@ class ManifestBook:
             raise WrongManifest
         return self.current
 
-    def decode(self, encoded: bytes, *kinds: type[DocumentT]) -> Signed[DocumentT]:
-        """Decode a signed document, once its signature holds by a version that was accepted.
-
-        Whether that is the version which the document is bound to is for the caller to verify.
-
-        Raises:
-            MalformedDocument, UnsupportedVersion
-            UnknownManifest: none holds, and it is bound to a version that was never accepted here.
-            UnknownSigner, WrongSigner, BadSignature, UnknownHolder, RevokedHolder: none holds.
-        """
-        return decode(encoded, *kinds, check=self._check_signature)
-
-    def _check_signature(
-        self, kinds: Sequence[type[Document]], body: bytes, signer: str, signature: str
-    ) -> bytes:
-        refusals: list[ProtocolError] = []
-        tried = set()
-        for kind in kinds:
-            named = kind.model_fields["kind"].default
-            if f'"kind":"{named}"'.encode() not in body:
-                continue
-            role = kind.signed_by
-            found = re.search(rb'"%s":(\d{1,10})[,}]' % role.value.encode(), body)
-            for version in reversed(self.versions):
-                try:
-                    key = version.key_of(role, signer, int(found[1]) if found else None)
-                    if (named, key) not in tried:
-                        tried.add((named, key))
-                        check_signature(VerifyKey(key), domain(named) + body, signature)
-                        return key
-                except ProtocolError as error:
-                    refusals.append(error)
-        if not refusals:
-            raise MalformedDocument("a document of another kind is due here")
-        bound_to = _BOUND_TO.search(body)
-        if bound_to is not None and bound_to[1].decode() not in self._versions:
-            raise UnknownManifest
-        if _VERSION_FIELD not in body:
-            raise UnsupportedVersion
-        raise next((each for each in refusals if isinstance(each, BadSignature)), refusals[0])
-
     def accept(self, signed_manifest: bytes, roster: bytes) -> Consortium:
         """Put the next version in force, durably. A known version changes nothing.
 
@@ -278,6 +228,33 @@ def refuse_foreign(where: object, theirs: str, own: Consortium) -> None:
 
 HANDOVER: Final = timedelta(seconds=30)
 """How long after a new version of the manifest a round may still begin under the one before."""
+
+
+class Handover:
+    """Tells under which version of the manifest a round begins.
+
+    A trainer may have signed it before it heard of the version in force.
+    """
+
+    def __init__(self, book: ManifestBook, now: datetime) -> None:
+        """Begin when no version is new."""
+        self._book = book
+        self._until = {book.current.digest: now}
+
+    def version(self, digest: str, now: datetime) -> Consortium:
+        """Return the version of that digest: the one in force, or for a while the one before.
+
+        How long that is counts from the first call since the change.
+
+        Raises:
+            WrongManifest: another is in force.
+        """
+        current = self._book.current
+        until = self._until.setdefault(current.digest, now + HANDOVER)
+        if digest == current.manifest.previous and now < until:
+            with suppress(UnknownManifest):
+                return self._book.get(digest)
+        return self._book.in_force(digest)
 
 
 def newest_with(book: ManifestBook, name: str) -> Consortium:

@@ -20,7 +20,8 @@ from nacl.public import PrivateKey
 from nacl.signing import SigningKey, VerifyKey
 from pydantic import StringConstraints
 
-from shoal_kit.startup import StartupRefused, read_private_file
+from shoal_kit.private_files import read_private_file
+from shoal_kit.startup import StartupRefused
 from shoal_protocol.trust.manifest import (
     ComputeParty,
     Consortium,

@@ -7,6 +7,7 @@ One of the private files holds a token. Whoever can read it runs the party, and 
 import fcntl
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,6 @@ from typing import Final
 from shoal_kit.startup import (
     PRIVATE_FILE,
     StartupRefused,
-    read_private_file,
     sync_directory,
     write_draft,
 )
@@ -24,6 +24,36 @@ OPERATOR_TOKEN: Final = "operator.token"
 """Name of the file with the token in the data directory of a service."""
 _SHORTEST_TOKEN: Final = 32
 PRIVATE_DIRECTORY: Final = 0o700
+
+
+def read_private_file(path: Path) -> bytes:
+    """Return the content of a file that only its owner can reach.
+
+    The permissions are read from the opened file, so they are those of the bytes returned.
+
+    Raises:
+        StartupRefused: the file is missing, unreadable, not a regular file, or its mode lets
+            group or others in.
+    """
+    try:
+        # Without O_NONBLOCK, opening a pipe would wait for its other end for ever.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise StartupRefused(f"{path} does not exist; create it, or correct its path") from None
+    except OSError as error:
+        raise StartupRefused(f"{path} cannot be opened: {error.strerror}") from None
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
+            raise StartupRefused(f"{path} is not a regular file; name the file itself")
+        if mode & 0o077:
+            raise StartupRefused(
+                f"{path} is private but has mode {stat.S_IMODE(mode):04o}; run: chmod 600 {path}"
+            )
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(descriptor)
 
 
 def write_new(path: Path, content: bytes, *, private: bool) -> None:

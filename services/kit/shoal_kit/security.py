@@ -8,7 +8,8 @@ from cryptography import x509
 
 from shoal_kit.manifest_book import ManifestBook, newest_with
 from shoal_kit.party import KeyNotHere, Party
-from shoal_kit.startup import StartupRefused, read_private_file
+from shoal_kit.private_files import read_private_file
+from shoal_kit.startup import StartupRefused
 from shoal_protocol.trust.manifest import Consortium
 
 log = structlog.get_logger()

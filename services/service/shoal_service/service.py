@@ -5,9 +5,9 @@ The environment and the clock are read here, once.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import cached_property, partial
 from pathlib import Path
 from types import ModuleType
@@ -21,10 +21,11 @@ from sqlalchemy import Table, select
 
 from shoal_kit.clock import Clock
 from shoal_kit.database_file import RESTORE
-from shoal_kit.manifest_book import HANDOVER, ManifestBook, newest_with
+from shoal_kit.manifest_book import Handover, ManifestBook, newest_with
 from shoal_kit.manifest_exchange import exchange
 from shoal_kit.party import Party
 from shoal_kit.peers.exchange import ANSWER_SECONDS, Connections
+from shoal_kit.signed_documents import read_signed
 from shoal_kit.startup import StartupRefused
 from shoal_kit.vitals import Vitals
 from shoal_kit.web.application import create_application
@@ -74,6 +75,7 @@ class Resources:
     peers: Connections
     standing: Standing
     data_directory: Path
+    handover: Handover
     operator: Operator | None = None
     """Who may see what is not for strangers; None, in a simulation: anybody may."""
     manifests: SharedManifests | None = None
@@ -85,7 +87,6 @@ class Resources:
     on_manifest: list[Callable[[], None]] = field(default_factory=list)
     """Called in the event loop when another version of the manifest may be in force."""
     _workers: dict[str, Worker] = field(default_factory=dict)
-    _handover: dict[str, datetime] = field(default_factory=dict)
 
     @classmethod
     def open(
@@ -125,9 +126,9 @@ class Resources:
                 exchange=partial(exchange, book=book),
             ),
             data_directory=directory,
+            handover=Handover(book, given["clock"]()),
             operator=given.get("operator"),
             manifests=None if manifests is None else SharedManifests(book, manifests),
-            _handover={book.current.digest: given["clock"]()},  # over, when it starts
         )
 
     @cached_property
@@ -177,18 +178,12 @@ class Resources:
         return self.party.signing_key_in(version)
 
     def beginning_under(self, digest: str) -> Consortium:
-        """Return the version under which a round begins: the one in force, or for a while before.
-
-        A trainer may have signed it before it heard of the version in force.
+        """Return the version under which a round begins, as `Handover.version` does.
 
         Raises:
             WrongManifest: another is in force.
         """
-        current = self.book.current
-        if digest == current.manifest.previous and self.clock() < self._handed_over_by():
-            with suppress(UnknownManifest):
-                return self.book.get(digest)
-        return self.book.in_force(digest)
+        return self.handover.version(digest, self.clock())
 
     def check_announced(self, signed: Signed[RoundSpec]) -> Consortium:
         """Check a round that its trainer announces; return the version under which it begins.
@@ -201,16 +196,12 @@ class Resources:
         check_spec(signed.body, consortium, now=self.clock())
         return consortium
 
-    def _handed_over_by(self) -> datetime:
-        """Return until when rounds may begin under the version before the one in force."""
-        return self._handover.setdefault(self.book.current.digest, self.clock() + HANDOVER)
-
     async def ready(self) -> None:
         """Raise `StorageUnavailable` unless the database answers."""
         await self.storage.run(lambda db: db.execute(select(1)))
 
     async def read(self, encoded: bytes, *kinds: type[DocumentT]) -> Signed[DocumentT]:
-        """Decode a signed document as `ManifestBook.decode` does, beside the event loop if large.
+        """Decode a signed document as `read_signed` does, beside the event loop if large.
 
         The version that it is bound to may be one that another process has accepted.
 
@@ -219,7 +210,7 @@ class Resources:
             BadSignature, UnknownHolder, RevokedHolder, StorageUnavailable
         """
         decoding = partial(
-            self.worker("reading").run_sized, len(encoded), self.book.decode, encoded, *kinds
+            self.worker("reading").run_sized, len(encoded), read_signed, self.book, encoded, *kinds
         )
         try:
             signed: Signed[DocumentT] = await decoding()
@@ -242,7 +233,7 @@ class Resources:
 
     def follow_manifest(self) -> None:
         """Do what is to be done where another version of the manifest is in force than before."""
-        self._handed_over_by()
+        self.beginning_under(self.book.current.digest)  # from now on the one before is let go
         self.standing.look()
         for follow in self.on_manifest:
             follow()

@@ -19,6 +19,7 @@ from sqlalchemy import Connection, select
 from shoal_kit.manifest_book import at_present
 from shoal_kit.pace import Pace
 from shoal_kit.peers.exchange import Unavailable
+from shoal_kit.signed_documents import read_signed
 from shoal_protocol.certificates.checks import version_of
 from shoal_protocol.certificates.release_certificate import (
     ReleaseCertificate,
@@ -152,7 +153,7 @@ class Certifier:
         end = sign(body, own.name, key).encode()
         here = at_present(own.book, party)
         try:
-            return own.book.decode(await self._peers.total(here, end, version), JobTotal)
+            return read_signed(own.book, await self._peers.total(here, end, version), JobTotal)
         except Unavailable:
             log.debug("a node does not sign its total", job=job, party=node)
         except ProtocolError as error:

@@ -11,6 +11,7 @@ from pyroaring import BitMap
 from sqlalchemy import Connection
 
 from shoal_kit.manifest_book import ManifestBook
+from shoal_kit.signed_documents import read_signed
 from shoal_protocol.jobs.membership import (
     REFUSED,
     STATES,
@@ -475,7 +476,7 @@ def _read(
     document: bytes, kind: type[DocumentT], job: str, consortium: Consortium, book: ManifestBook
 ) -> Signed[DocumentT] | ProtocolError:
     try:
-        signed = book.decode(document, kind)
+        signed = read_signed(book, document, kind)
         if signed.body.job != job:
             return MalformedDocument("it names another job than the address that it was sent to")
         consortium.verify_in_force(signed, book.current)

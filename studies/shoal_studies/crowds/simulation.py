@@ -26,6 +26,7 @@ from shoal_protocol.crowds.tasks import (
     first_weights,
     steps,
 )
+from shoal_protocol.queries import design
 from shoal_protocol.queries.columns import in_levels
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.trust.dictionary import Coding, codings_of_target, codings_of_terms
@@ -116,7 +117,7 @@ class CrowdModel(Model):
         Raises:
             ValueError: `rows` does not have one column per feature, or has what is no number.
         """
-        predictors = tasks.feature_rows(self.task, rows) @ self.averaged
+        predictors = _feature_rows(self.task, rows) @ self.averaged
         means: Floats = tasks.means(self.task, predictors)
         if self.task.family != "linear":
             return means
@@ -159,6 +160,15 @@ class CrowdModel(Model):
         coefficients = dict(zip(self.names, map(float, self.coefficients), strict=True))
         more = {"coefficients": coefficients, "start": list(self.as_start())}
         return {**self.model_dump(mode="json"), **more}
+
+
+def _feature_rows(task: CrowdTask, features: Floats) -> Floats:
+    """Return rows x, shape (r, p), as `tasks.design_rows` does, of features alone, shape (r, m)."""
+    features = np.asarray(features)
+    most = max(1, len(np.atleast_1d(features)))
+    features = design.usable(features, [each.name for each in task.features], most)
+    whole = np.column_stack([features, np.full(len(features), task.target.upper)])
+    return tasks.normalised(task, whole)[0]
 
 
 def _to_data_units(task: CrowdTask, weights: Floats) -> Floats:

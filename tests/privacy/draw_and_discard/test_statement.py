@@ -11,7 +11,7 @@ from figures.draw_and_discard.ancestry import Ancestry
 from figures.draw_and_discard.hiding import hidden_epsilon
 from figures.draw_and_discard.privacy import main, snapshot_epsilon, statement
 from shoal.jobs.task_files import crowd_example
-from shoal_protocol.crowds.draws import HONEST_REFUSED
+from shoal_protocol.crowds.submissions import HONEST_REFUSED
 from tests.privacy.draw_and_discard.test_hiding import DELTA, make_task
 
 

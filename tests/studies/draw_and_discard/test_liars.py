@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from shoal_protocol.crowds.draws import largest_change
+from shoal_protocol.crowds.submissions import largest_change
 from shoal_protocol.crowds.tasks import CrowdTask, steps
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_studies.crowds.simulation import discrete_laplace

@@ -2,8 +2,10 @@
 
 import json
 import math
+from bisect import bisect_left
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cache
 
 from pyroaring import BitMap
 
@@ -12,7 +14,6 @@ from shoal_holder.policy import Policy
 from shoal_holder.site import Site
 from shoal_holder.state import State
 from shoal_protocol.privacy.accounting import Cap, Cost, compose
-from shoal_protocol.privacy.job_costs import epsilon_left
 
 
 def crowds_cap(policy: Policy) -> Cap:
@@ -37,15 +38,16 @@ class Limits:
     cap: Cap
     crowds_cap: Cap
 
-    def allow(self, used: "Used", *, committed: Cost) -> bool:
-        """Tell whether a client may contribute once more.
+    def allow(self, used: "Used", *, committed: Cost, times: int = 1) -> bool:
+        """Tell whether a client may contribute so many more `times`.
 
         `committed` is what it has spent, and what open jobs may still ask of it.
         """
+        cost = Cost(mu=math.sqrt(times) * self.cost.mu, epsilon=times * self.cost.epsilon)
         return (
-            used.made < self.per_client
-            and self.cap.allows(compose([committed, self.cost]))
-            and self.crowds_cap.allows(Cost.pure(used.epsilon + self.cost.epsilon))
+            used.made + times <= self.per_client
+            and self.cap.allows(compose([committed, cost]))
+            and self.crowds_cap.allows(Cost.pure(used.epsilon + cost.epsilon))
         )
 
 
@@ -60,8 +62,7 @@ class Used:
 def used_by(state: State, job: str, clients: Collection[int]) -> dict[int, Used]:
     """Return the charges of clients."""
     rows = state.file.rows(
-        "SELECT client, SUM(contributions.job = ?), SUM(json_extract(body, '$.epsilon'))"
-        " FROM contributions JOIN journal ON (kind, subject) = ('contribution', contribution)"
+        "SELECT client, SUM(job = ?), SUM(json_extract(body, '$.epsilon')) FROM journal"
         " WHERE client IN (SELECT value FROM json_each(?)) GROUP BY client",
         *(job, json.dumps([*clients])),
     )
@@ -72,36 +73,27 @@ def used_by(state: State, job: str, clients: Collection[int]) -> dict[int, Used]
 def contributions_left(
     state: State, job: str, clients: Collection[int], limits: Limits
 ) -> dict[int, int]:
-    """Return as many contributions of each of `clients` as it can make to the job, or some more.
+    """Return how many contributions to the job each of `clients` may make.
 
     What other jobs take of the same allowance is not foreseen, only what they have taken.
     """
     committed, used = state.committed().of(BitMap(clients)), used_by(state, job, clients)
-    affordable = {  # cached: many clients have spent the same, and computing the rest is slow
-        spent: _times(epsilon_left(limits.cap, spent)[0], limits.cost)
-        for spent in set(committed.values())
-    }
 
-    def left(client: int) -> int:
-        of_crowds = _times(limits.crowds_cap.epsilon - used[client].epsilon, limits.cost)
-        of_job = limits.per_client - used[client].made
-        return max(0, min(of_job, of_crowds, affordable[committed[client]]))
+    @cache  # many clients have spent the same
+    def left(used: Used, committed: Cost) -> int:
+        def is_refused(times: int) -> bool:
+            return not limits.allow(used, committed=committed, times=times)
 
-    return {client: left(client) for client in clients}
+        return bisect_left(range(1, limits.per_client + 1), True, key=is_refused)
 
-
-def _times(epsilon: float, cost: Cost) -> int:
-    """Return how often a cost fits into epsilon; the last bit is forgiven, as by caps."""
-    return math.floor(epsilon / cost.epsilon * (1.0 + 1e-9))
+    return {client: left(used[client], committed[client]) for client in clients}
 
 
 def so_far(state: State, site: Site) -> CrowdAccounts:
     """Return what crowd jobs were charged, and what the owner's policy leaves to clients."""
     rows = state.file.rows(
-        "SELECT contributions.job, COUNT(*), COUNT(DISTINCT client),"
-        " MAX(json_extract(body, '$.epsilon'))"
-        " FROM contributions JOIN journal ON (kind, subject) = ('contribution', contribution)"
-        " GROUP BY contributions.job ORDER BY MIN(journal.number)"
+        "SELECT job, COUNT(*), COUNT(DISTINCT client), MAX(json_extract(body, '$.epsilon'))"
+        " FROM journal WHERE kind = 'contribution' GROUP BY job ORDER BY MIN(number)"
     )
     jobs = tuple(CrowdSpending(*row) for row in rows)
     if site.policy.maximum_local_epsilon is None:

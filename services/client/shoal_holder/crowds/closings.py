@@ -148,7 +148,7 @@ class Closings(Part):
             ProtocolError: it is another job's, or not signed by the trainer under its manifest.
         """
         closing = checked_closing(self._on_file(settled.about), settled.body).encode()
-        keep = "UPDATE crowds SET closing = ? WHERE job = ? AND closing IS NULL"
+        keep = "UPDATE jobs SET closing = ? WHERE job = ? AND closing IS NULL"
         self._state.file.write(keep, closing, settled.about)
 
     def hear_log(self, settled: Settled) -> None:
@@ -174,7 +174,7 @@ class Closings(Part):
 
     def _judgement(self, job: str) -> Judgement:
         crowd, kept = self._on_file(job), memory.evidence(self._state, job)
-        closing = decode(memory.shown_closing(self._state, job) or b"", CrowdClosing).body
+        closing = decode(crowd.closing or b"", CrowdClosing).body
         try:
             now = self._site.clock()
             check_closing(closing, crowd.opening, crowd.request, crowd.consortium, now=now)

@@ -143,7 +143,7 @@ class Contributor(Part):
         )
 
     def left(self) -> dict[int, int]:
-        """Return how many contributions each client here can make, or some more."""
+        """Return how many contributions each client here may make."""
         clients = self._positions().keys()
         return contributions_left(self._state, self.crowd.job, clients, self._limits)
 

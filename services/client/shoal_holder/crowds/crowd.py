@@ -33,6 +33,7 @@ class Crowd:
     request: CrowdJobRequest
     opening: CrowdOpening
     consortium: Consortium
+    closing: bytes | None = None  # the one on file when it was read from there
 
     @property
     def job(self) -> str:

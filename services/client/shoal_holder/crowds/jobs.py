@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import ClassVar, Final
 
-from shoal_holder import machine, restoring
+from shoal_holder import machine, restoring, spending
 from shoal_holder.admission import JobKind, check_columns, check_request, check_same_key
 from shoal_holder.crowds import memory
 from shoal_holder.crowds.allowance import crowds_cap, so_far
@@ -19,7 +19,6 @@ from shoal_holder.crowds.crowd import Crowd, acknowledged
 from shoal_holder.crowds.status import NO_CROWDS, CrowdAccounts, CrowdStatus
 from shoal_holder.jobs import ListedJobs
 from shoal_holder.letters import Draft, Effects, Settled, stays
-from shoal_holder.messages import Decided
 from shoal_holder.policy import Policy
 from shoal_kit.outcome import ACKNOWLEDGED
 from shoal_protocol.crowds.draws import (
@@ -182,26 +181,15 @@ class CrowdJobs(ListedJobs):
         if settled.about in self.wanted:
             self._requests[settled.about] = settled.body
 
-    def offer(self, settled: Settled) -> Decided:
-        """Take a crowd job, by its request and its opening as they were signed, or say why not.
-
-        Raises:
-            UnknownManifest: the manifest that it is bound to is not known here, and may come.
-        """
-        job = settled.about
-        try:
-            request = decode(self._requests.get(job, b""), CrowdJobRequest)
-            opening = decode(settled.body, CrowdOpening)
-            is_allowed = self._is_allowed(request, opening, job)
-        except UnknownManifest:
-            raise
-        except ProtocolError as error:
-            return self.refuse(settled, str(error))
-        self.unlist(settled)
+    def _take_part(self, job: str, document: bytes) -> bool:
+        """Take a crowd job, by its request and its opening as they were signed."""
+        request = decode(self._requests.get(job, b""), CrowdJobRequest)
+        opening = decode(document, CrowdOpening)
+        is_allowed = self._is_allowed(request, opening, job)
         if is_allowed:
             memory.add(self._state, job, request.encode(), opening.encode())
             self._report("crowd job taken", job=job)
-        return Decided(taken=is_allowed)
+        return is_allowed
 
     def _is_allowed(
         self, signed: Signed[CrowdJobRequest], opening: Signed[CrowdOpening], job: str
@@ -249,7 +237,7 @@ class CrowdJobs(ListedJobs):
             self._end(job, f"refused: {error}")
             return
         contributor = self._contributors[job] = Contributor(*self._own, crowd)
-        if memory.shown_closing(self._state, job) is not None:
+        if crowd.closing is not None:
             contributor.close(CrowdClosed.code)
 
     def _on_file(self, job: str) -> Crowd:
@@ -266,7 +254,7 @@ class CrowdJobs(ListedJobs):
             raise UnknownJob
         request = decode(stored[0], CrowdJobRequest).body
         opening = decode(stored[1], CrowdOpening).body
-        return Crowd(request, opening, self._site.book.get(request.manifest))
+        return Crowd(request, opening, self._site.book.get(request.manifest), stored[2])
 
     def _contributor(self, job: str) -> Contributor:
         if job not in self._contributors:
@@ -305,10 +293,11 @@ class CrowdJobs(ListedJobs):
         document = memory.pending(self._state, job).get(settled.number)
         if document is None:
             raise UnknownJob("no such submission waits for an answer")
+        submission = decode(document, Submission)
         if outcome == ACKNOWLEDGED:
             receipt = settled.body
-            outcome = acknowledged(self._on_file(job), decode(document, Submission).body, receipt)
-        memory.settle(self._state, settled.number, outcome, receipt)
+            outcome = acknowledged(self._on_file(job), submission.body, receipt)
+        memory.settle(self._state, submission.digest, outcome, receipt)
         self._report("contribution settled", job=job, outcome=outcome)
         if outcome == CrowdClosed.code and job in self._contributors:
             self._contributors[job].close(outcome)
@@ -331,12 +320,11 @@ class CrowdJobs(ListedJobs):
             if not is_waiting or now >= contributor.over_at + LAST_ANSWERS:
                 self._end(job, contributor.reason)
         elif not (is_waiting or contributor.ready or contributor.schedule.next_moment):
-            made = self._state.file.one("SELECT 1 FROM contributions WHERE job = ?", job)
+            made = next(spending.charges(self._state.file, job), None)
             self._end(job, CONTRIBUTED if made else NO_ALLOWANCE)
 
     def _end(self, job: str, reason: str) -> None:
-        memory.end(self._state, job, reason)
-        self._report("crowd job ended", job=job, reason=reason)
+        super()._end(job, reason)
         contributor = self._contributors.pop(job, None)
         if contributor is not None and reason != CONTRIBUTED:
             if missing := sum(contributor.left().values()):

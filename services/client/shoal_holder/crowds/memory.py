@@ -61,7 +61,7 @@ def nonces_of(
 
 def open_jobs(state: State) -> list[str]:
     """Return the crowd jobs that are contributed to."""
-    query = "SELECT job FROM crowds WHERE ended IS NULL ORDER BY rowid"
+    query = "SELECT job FROM jobs WHERE ended IS NULL AND opening IS NOT NULL ORDER BY rowid"
     return [job for (job,) in state.file.rows(query)]
 
 
@@ -71,8 +71,9 @@ def unjudged(state: State) -> list[tuple[str, bool, bool]]:
     A job that ended here without a contribution needs none.
     """
     rows = state.file.rows(
-        "SELECT job, ended IS NOT NULL, closing IS NOT NULL FROM crowds WHERE verdict IS NULL AND"
-        " (ended IS NULL OR EXISTS (SELECT 1 FROM contributions WHERE job = crowds.job))"
+        "SELECT job, ended IS NOT NULL, closing IS NOT NULL FROM jobs"
+        " WHERE opening IS NOT NULL AND verdict IS NULL AND (ended IS NULL OR EXISTS"
+        " (SELECT 1 FROM journal WHERE (kind, journal.job) = ('contribution', jobs.job)))"
         " ORDER BY rowid"
     )
     return [(job, bool(is_ended), bool(is_shown)) for job, is_ended, is_shown in rows]
@@ -81,14 +82,17 @@ def unjudged(state: State) -> list[tuple[str, bool, bool]]:
 def add(state: State, job: str, request: bytes, opening: bytes) -> None:
     """Store a crowd job, which from now on is contributed to."""
     state.file.write(
-        "INSERT INTO crowds (job, request, opening) VALUES (?, ?, ?)", job, request, opening
+        "INSERT INTO jobs (job, request, opening) VALUES (?, ?, ?)", job, request, opening
     )
 
 
-def documents(state: State, job: str) -> tuple[bytes, bytes] | None:
-    """Return a crowd job's signed request and opening, which may be large; None if it is none."""
-    query = "SELECT request, opening FROM crowds WHERE job = ?"
-    found: tuple[bytes, bytes] | None = state.file.one(query, job)
+def documents(state: State, job: str) -> tuple[bytes, bytes, bytes | None] | None:
+    """Return a crowd job's signed request, opening and closing, which may be large.
+
+    None if it is none. The closing is the one that was shown here first, None if none was yet.
+    """
+    query = "SELECT request, opening, closing FROM jobs WHERE job = ? AND opening IS NOT NULL"
+    found: tuple[bytes, bytes, bytes | None] | None = state.file.one(query, job)
     return found
 
 
@@ -107,7 +111,7 @@ def charge(
     """
     committed, taken, database = state.committed().copy(), [], state.file.database
     with state.file.transaction():
-        is_open = state.file.one("SELECT ended IS NULL FROM crowds WHERE job = ?", job) == (1,)
+        is_open = not state.has_ended(job)
         for submission in prepared:
             client = submission.body.client
             charged = BitMap([client])
@@ -117,28 +121,22 @@ def charge(
             taken.append(allowed)
             if not allowed:
                 continue
-            contribution = journal.contribution_id(submission.digest)
             database.execute(
-                "INSERT INTO contributions SELECT ?1, ?2, ?3,"
-                " (SELECT COUNT(*) FROM contributions WHERE (job, client) = (?2, ?3)), ?4, ?5",
-                (contribution, job, client, submission.digest, PENDING),
-            )
-            database.execute(
-                "INSERT INTO crowd_outbox VALUES (?, ?)", (contribution, submission.encode())
+                "INSERT INTO outbox VALUES ('contribution', ?, 0, NULL, ?, ?)",
+                (submission.digest, submission.encode(), PENDING),
             )
             database.execute(
                 "INSERT INTO crowd_evidence (contribution, draw) VALUES (?, ?)",
-                (contribution, zlib.compress(submission.body.draw.encode())),
+                (submission.digest, zlib.compress(submission.body.draw.encode())),
             )
             database.execute("DELETE FROM crowd_nonces WHERE job = ? AND client = ?", (job, client))
             journal.append_charge(
-                *(state.file, "contribution", contribution),
+                *(state.file, "contribution", submission.digest),
                 job=job,
                 cost=limits.cost,
                 slots=charged,
                 at=now,
                 client=client,
-                submission=submission.digest,
             )
             committed.add(charged, limits.cost)
     state.commit_more(committed)
@@ -148,45 +146,28 @@ def charge(
 def pending(state: State, job: str) -> dict[int, bytes]:
     """Return the signed submissions that nobody answered, at most `MOST_TOGETHER`, by number."""
     rows = state.file.rows(
-        "SELECT contributions.rowid, document FROM contributions"
-        " JOIN crowd_outbox USING (contribution)"
-        " WHERE job = ? AND outcome = 'pending' ORDER BY contributions.rowid LIMIT ?",
+        # SQLite is told to begin with the few that are pending, not the many that were charged
+        "SELECT number, document FROM outbox INDEXED BY outbox_pending"
+        " CROSS JOIN journal ON (journal.kind, subject) = ('contribution', about)"
+        " WHERE (outbox.kind, outcome) = ('contribution', 'pending') AND job = ?"
+        " ORDER BY number LIMIT ?",
         *(job, MOST_TOGETHER),
     )
     return dict(rows)
 
 
-def settle(state: State, number: int, outcome: str, receipt: bytes | None) -> None:
+def settle(state: State, contribution: str, outcome: str, receipt: bytes | None) -> None:
     """Record what became of a submission, with its receipt if there is one, and erase it."""
-    settled = "(SELECT contribution FROM contributions WHERE rowid = :number)"
-    values = {"number": number, "outcome": outcome, "receipt": receipt and zlib.compress(receipt)}
     with state.file.transaction():
-        for statement in (
-            "UPDATE contributions SET outcome = :outcome WHERE rowid = :number",
-            f"DELETE FROM crowd_outbox WHERE contribution = {settled}",  # noqa: S608
-            f"UPDATE crowd_evidence SET receipt = :receipt WHERE contribution = {settled}",  # noqa: S608
-        ):
-            state.file.database.execute(statement, values)
-
-
-def end(state: State, job: str, reason: str) -> None:
-    """Contribute no more to this job, and erase unsent submissions."""
-    of_job = "(SELECT contribution FROM contributions WHERE job = :job AND outcome = 'pending')"
-    with state.file.transaction():
-        for statement in (
-            "UPDATE crowds SET ended = :reason WHERE job = :job AND ended IS NULL",
-            f"DELETE FROM crowd_outbox WHERE contribution IN {of_job}",  # noqa: S608
-            "UPDATE contributions SET outcome = 'unsent' WHERE job = :job AND outcome = 'pending'",
-            "DELETE FROM crowd_nonces WHERE job = :job",
-        ):
-            state.file.database.execute(statement, {"job": job, "reason": reason})
-    state.file.give_back()
-
-
-def shown_closing(state: State, job: str) -> bytes | None:
-    """Return the signed closing of a job that was shown here first, None if none was yet."""
-    closing: bytes | None = state.file.one("SELECT closing FROM crowds WHERE job = ?", job)[0]
-    return closing
+        state.file.database.execute(
+            "UPDATE outbox SET outcome = ?, document = NULL"
+            " WHERE (kind, about) = ('contribution', ?)",
+            (outcome, contribution),
+        )
+        state.file.database.execute(
+            "UPDATE crowd_evidence SET receipt = ? WHERE contribution = ?",
+            (receipt and zlib.compress(receipt), contribution),
+        )
 
 
 def evidence(state: State, job: str) -> list[Evidence]:
@@ -196,8 +177,10 @@ def evidence(state: State, job: str) -> list[Evidence]:
         MalformedDocument: it was changed on file.
     """
     rows = state.file.rows(
-        "SELECT contribution, outcome, draw, receipt FROM contributions"
-        " JOIN crowd_evidence USING (contribution) WHERE job = ? ORDER BY contributions.rowid",
+        "SELECT contribution, outcome, draw, receipt FROM crowd_evidence"
+        " JOIN outbox ON (outbox.kind, about) = ('contribution', contribution)"
+        " JOIN journal ON (journal.kind, subject) = ('contribution', contribution)"
+        " WHERE job = ? ORDER BY number",
         job,
     )
     try:
@@ -220,10 +203,10 @@ def conclude(state: State, job: str, *, verdict: str, kept: Iterable[str]) -> No
     The disk space goes back to the system.
     """
     with state.file.transaction():
-        state.file.database.execute("UPDATE crowds SET verdict = ? WHERE job = ?", (verdict, job))
+        state.file.database.execute("UPDATE jobs SET verdict = ? WHERE job = ?", (verdict, job))
         state.file.database.execute(
             "DELETE FROM crowd_evidence WHERE contribution IN"
-            " (SELECT contribution FROM contributions WHERE job = ?)"
+            " (SELECT subject FROM journal WHERE (kind, job) = ('contribution', ?))"
             " AND contribution NOT IN (SELECT value FROM json_each(?))",
             (job, json.dumps(list(kept))),
         )
@@ -234,12 +217,14 @@ def statuses(state: State) -> tuple[CrowdStatus, ...]:
     """Return the status of every crowd job that was ever contributed to, in order, in counts."""
     counts: dict[str, dict[str, int]] = {}
     for job, outcome, count in state.file.rows(
-        "SELECT job, outcome, COUNT(*) FROM contributions GROUP BY job, outcome"
+        "SELECT job, outcome, COUNT(*) FROM outbox"
+        " JOIN journal ON (journal.kind, subject) = (outbox.kind, about)"
+        " WHERE outbox.kind = 'contribution' GROUP BY job, outcome"
     ):
         counts.setdefault(job, {})[outcome] = count
     return tuple(
         CrowdStatus(job, ended, counts.get(job, {}), verdict)
         for job, ended, verdict in state.file.rows(
-            "SELECT job, ended, verdict FROM crowds ORDER BY rowid"
+            "SELECT job, ended, verdict FROM jobs WHERE opening IS NOT NULL ORDER BY rowid"
         )
     )

@@ -21,7 +21,6 @@ from shoal_kit.web.openapi import (
     stores,
 )
 from shoal_protocol.crowds.draws import (
-    ContributionsUsedUp,
     CrowdClosed,
     CrowdClosing,
     CrowdJobRequest,
@@ -29,11 +28,10 @@ from shoal_protocol.crowds.draws import (
     Draw,
     InstanceHead,
     RefusedDraw,
-    RefusedSubmission,
-    SessionExpired,
     Submission,
     SubmissionReceipt,
 )
+from shoal_protocol.crowds.submissions import ContributionsUsedUp, RefusedSubmission, SessionExpired
 from shoal_protocol.jobs.job_state import Approvals
 from shoal_protocol.jobs.membership import HolderQuery, JobWithdrawal
 from shoal_protocol.wire.documents import decode

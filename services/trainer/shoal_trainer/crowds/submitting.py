@@ -18,18 +18,21 @@ from numpy.typing import NDArray
 from prometheus_client import Counter
 from sqlalchemy import Connection, bindparam, select
 
+from shoal_kit.signed_documents import read_signed
 from shoal_protocol.crowds.draws import (
-    ContributionsUsedUp,
     CrowdClosed,
     CrowdJobRequest,
     LogEntry,
-    RefusedSubmission,
-    SessionExpired,
     Submission,
     SubmissionReceipt,
-    check_submission,
     replaced_instance,
     weights_digest,
+)
+from shoal_protocol.crowds.submissions import (
+    ContributionsUsedUp,
+    RefusedSubmission,
+    SessionExpired,
+    check_submission,
 )
 from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.errors import ProtocolError
@@ -276,7 +279,7 @@ class Submissions:
 
     def _validated(self, crowd: CrowdRecord, encoded: bytes) -> Replacement | ProtocolError:
         try:
-            return self._checked(crowd, self._resources.book.decode(encoded, Submission))
+            return self._checked(crowd, read_signed(self._resources.book, encoded, Submission))
         except ProtocolError as error:
             return copy(error)  # without the traceback, which would keep the whole batch
 
