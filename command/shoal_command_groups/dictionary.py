@@ -15,12 +15,15 @@ EXAMPLE: Final = Path(__file__).with_name("dictionary.toml")
 
 
 @app.command()
-def example() -> None:
-    """Print a dictionary to begin with: replace its variables by those that jobs may read.
+def draft(
+    file: Annotated[Path, typer.Argument(help="A CSV file of one data holder.")],
+) -> None:
+    """Print a dictionary to finish by hand, from the names and types of a file's columns.
 
-    Meanings, bounds and levels come from general knowledge, never from data.
+    It has no value of the file: bounds and levels come from general knowledge. A file whose first
+    line may be a person's values is refused.
     """
-    say(EXAMPLE.read_text(encoding="utf-8").rstrip())
+    say(dictionary_files.draft(file))
 
 
 @app.command()
