@@ -48,7 +48,7 @@ class Drilled(BackedUp):
             """Return who has a URL, or had it: retired parties are still asked for a while."""
             try:
                 return Trust(self.trust.directory, newest).party_of(url)
-            except StopIteration:
+            except httpx.ConnectError:
                 return known(url)
 
         self.wire.party_of = party_of
