@@ -214,8 +214,8 @@ def signed_sum(spec: RoundSpec, node: str, **changes: Any) -> Signed[Any]:
         "node": node,
         "cohort": cohort_digest(spec.digest, cohort),
         "cohort_size": len(cohort.holders),
-        "charge": examples.charge(spec, node),
-        "entry": PLACE,
+        "charge": examples.charge(spec, node, number=4 * spec.number + 1),
+        "entry": PLACE.model_copy(update={"number": 4 * spec.number + 4}),
     }
     return examples.named(node, PartialSum.model_validate(body | changes))
 
