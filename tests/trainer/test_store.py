@@ -61,7 +61,7 @@ def test_the_newest_sum_and_result_are_the_last_in_their_journals(engine: Engine
     """However many rounds with a later deadline are on file."""
     with engine.begin() as db:
         store.move_job(db, JOB, JobEvent.POPULATION_FIXED, population=examples.SPEC.population)
-        ledger = store.ListedLedger()
+        ledger = Ledger(schema.charges)
         for number in range(6):
             deadline = examples.SPEC.deadline + timedelta(days=number)
             changes = {"number": number, "deadline": deadline, "give_up_at": deadline}
