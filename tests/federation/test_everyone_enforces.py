@@ -8,6 +8,7 @@ import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -129,7 +130,7 @@ class Conspiracy(nodes.Federation):
         shutil.copytree(backup, self.directory / f"{node}")
         self.services[node] = self._assemble(node)
         # an honest one would refuse once its peers show what it signed: this one does not listen
-        self.services[node].node._keepers._refuse = lambda: None  # type: ignore[method-assign]
+        self.services[node].node._keepers._refuse = AsyncMock()  # type: ignore[method-assign]
 
     async def try_round(self, spec: Signed[RoundSpec]) -> list[int]:
         """Announce everywhere, answer wherever it is taken; return the nodes that took it."""
