@@ -10,12 +10,11 @@ import pytest
 from pyroaring import BitMap
 
 from shoal_compute import announcing
-from shoal_kit import signed_documents
 from shoal_protocol.privacy.mechanisms import gaussian_mu
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.service_errors import StorageUnavailable
-from shoal_service import work
+from shoal_service import signed_documents, work
 from shoal_service.storage.thread import StorageThread
 from tests.world.around_node import SECOND, Federation, called_off
 from tests.world.examples import signing_key

@@ -15,7 +15,6 @@ from shoal_compute.manifest_signing import ManifestSigning
 from shoal_compute.rounds import Intake, Round
 from shoal_compute.store import Kept
 from shoal_holder import release_timing, rounds
-from shoal_kit import signed_documents
 from shoal_kit.web import openapi
 from shoal_kit.web.application import BodyLimits
 from shoal_protocol.certificates import checks
@@ -37,7 +36,7 @@ from shoal_redteam.findings import Verdict
 from shoal_redteam.registry import all_attacks, chosen
 from shoal_redteam.running import run
 from shoal_redteam.target import Target
-from shoal_service import service
+from shoal_service import service, signed_documents
 from shoal_trainer.crowds import submitting
 from tests.redteam.lag import LAG
 from tests.redteam.weaknesses import (

@@ -32,7 +32,6 @@ from shoal_aggregator.store import (
     over,
     words,
 )
-from shoal_kit.signed_documents import read_signed
 from shoal_kit.web.logs import describe_exception
 from shoal_protocol.journal import UNPLACED, Link
 from shoal_protocol.rounds.attestations import (
@@ -63,6 +62,7 @@ from shoal_protocol.wire.vectors import decode_uint64, encode_uint64
 from shoal_service.job_standing import ask_standing
 from shoal_service.keepers import Keepers
 from shoal_service.service import Resources
+from shoal_service.signed_documents import read_signed
 from shoal_service.storage.journal import Journal, JournalWriter
 from shoal_service.work import Work
 

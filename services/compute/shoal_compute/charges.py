@@ -14,7 +14,6 @@ from sqlalchemy import Connection
 from shoal_compute import machines
 from shoal_compute.schema import charges, journal
 from shoal_compute.shares import stored_digests
-from shoal_kit.signed_documents import read_signed
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, RoundCharged
 from shoal_protocol.jobs.charges_asked import OLDEST_QUERY, check_age
 from shoal_protocol.rounds.attestations import CHARGE
@@ -23,6 +22,7 @@ from shoal_protocol.wire.encoding import encode_clients
 from shoal_protocol.wire.service_errors import QueryAnswered, WrongNode
 from shoal_service.keepers import Keepers
 from shoal_service.service import Resources
+from shoal_service.signed_documents import read_signed
 
 _MOST_ENTRIES: Final = 64  # of one answer: shares are looked up on the thread that stores them
 _MOST_REMEMBERED: Final = 100_000

@@ -25,7 +25,6 @@ from shoal_kit.manifest_book import Handover, ManifestBook, newest_with
 from shoal_kit.manifest_exchange import exchange
 from shoal_kit.party import Party
 from shoal_kit.peers.exchange import ANSWER_SECONDS, Connections
-from shoal_kit.signed_documents import read_signed
 from shoal_kit.startup import StartupRefused
 from shoal_kit.vitals import Vitals
 from shoal_kit.web.application import create_application
@@ -41,6 +40,7 @@ from shoal_service.manifest_routes import (
     manifest_routes,
 )
 from shoal_service.operator_page import console_routes
+from shoal_service.signed_documents import read_signed
 from shoal_service.standing import Standing
 from shoal_service.storage.database import open_engine, sqlite_url
 from shoal_service.storage.database_schema import check_pages, check_schema

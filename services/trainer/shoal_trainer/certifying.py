@@ -19,7 +19,6 @@ from sqlalchemy import Connection, select
 from shoal_kit.manifest_book import at_present
 from shoal_kit.pace import Pace
 from shoal_kit.peers.exchange import Unavailable
-from shoal_kit.signed_documents import read_signed
 from shoal_protocol.certificates.checks import version_of
 from shoal_protocol.certificates.release_certificate import (
     ReleaseCertificate,
@@ -34,6 +33,7 @@ from shoal_protocol.wire.documents import Signed, decode, sign
 from shoal_protocol.wire.errors import NotReady, ProtocolError
 from shoal_protocol.wire.service_errors import ChangedReport
 from shoal_service.keepers import Keepers
+from shoal_service.signed_documents import read_signed
 from shoal_service.work import Work
 from shoal_studies.posterior_report import PosteriorReport
 from shoal_studies.study_request import StudyRequest

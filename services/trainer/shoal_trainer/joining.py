@@ -11,7 +11,6 @@ from pyroaring import BitMap
 from sqlalchemy import Connection
 
 from shoal_kit.manifest_book import ManifestBook
-from shoal_kit.signed_documents import read_signed
 from shoal_protocol.jobs.membership import (
     REFUSED,
     STATES,
@@ -38,6 +37,7 @@ from shoal_protocol.wire.errors import (
 from shoal_protocol.wire.phases import JobEvent, JobPhase
 from shoal_protocol.wire.service_errors import BudgetExceeded, HolderLeft
 from shoal_service.replies import Outcome, documents_in
+from shoal_service.signed_documents import read_signed
 from shoal_studies.study_request import JobCheck, StudyRequest
 from shoal_trainer import memberships, schema, store
 from shoal_trainer.declarations import Declarations, in_words

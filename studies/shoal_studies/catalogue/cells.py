@@ -21,7 +21,6 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
-from scipy.optimize import brentq
 from scipy.special import gammaln, softmax
 
 from shoal_protocol.queries import BinCounts, CellCounts, Counts
@@ -381,7 +380,14 @@ def _tilted(laws: Sequence[_Law], most: float) -> tuple[list[_Law], float]:
     aim = min(free, most)
     reachable = sum(len(law.masses) - 1 for law in laws)
     aim = min(max(aim, 1e-6 * reachable), (1.0 - 1e-6) * reachable)
-    tilt = brentq(lambda tilt: sum(law.mean for law in weighed(tilt)) - aim, -50.0, 50.0)
+    lower, upper = -50.0, 50.0  # the mean may be out of reach of both
+    for _ in range(60):
+        tilt = (lower + upper) / 2.0
+        if sum(law.mean for law in weighed(tilt)) < aim:
+            lower = tilt
+        else:
+            upper = tilt
+    tilt = (lower + upper) / 2.0
     return weighed(tilt), tilt
 
 

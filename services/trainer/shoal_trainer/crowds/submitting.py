@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from prometheus_client import Counter
 from sqlalchemy import Connection, bindparam, select
 
-from shoal_kit.signed_documents import read_signed
 from shoal_protocol.crowds.draws import (
     CrowdClosed,
     CrowdJobRequest,
@@ -38,6 +37,7 @@ from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.errors import ProtocolError
 from shoal_protocol.wire.phases import CrowdPhase
 from shoal_protocol.wire.service_errors import ConflictingDocument
+from shoal_service.signed_documents import read_signed
 from shoal_service.storage.database import insert_ignoring
 from shoal_service.storage.group_commit import Batches
 from shoal_studies.crowds.monitor import WINDOWS, sums_of
