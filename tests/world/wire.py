@@ -12,12 +12,14 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 from starlette.types import ASGIApp
 
 from tests.world.lives import Life
+
+T = TypeVar("T")
 
 
 class Fault(Enum):
@@ -126,7 +128,7 @@ class Wire:
     """Sees each message before it is delivered."""
     _fitted: dict[Rule, int] = field(default_factory=dict)
     _late: list[tuple[int, Message]] = field(default_factory=list)
-    _under_way: set[asyncio.Task[httpx.Response]] = field(default_factory=set)
+    _under_way: set[asyncio.Task[Any]] = field(default_factory=set)
 
     def of(self, life: Life) -> "Transport":
         """Return the transport for what a party sends."""
@@ -154,7 +156,7 @@ class Wire:
         while self._late and len(self.log) > min(due for due, _ in self._late):
             late = min(self._late, key=lambda each: each[0])
             self._late.remove(late)
-            await self._again(late[1])
+            self._begin(self._again(late[1]))  # its receiver may wait for what is carried here
         if response is None:
             raise httpx.ReadTimeout("nothing came back")
         return response
@@ -210,15 +212,19 @@ class Wire:
         self, message: Message, work: Coroutine[Any, Any, httpx.Response]
     ) -> httpx.Response | None:
         """Wait for what is under way as long as the sender does; it goes on without the sender."""
-        # in a context of its own, lest it end when its sender is killed
-        task = asyncio.get_running_loop().create_task(work, context=Context())
-        self._under_way.add(task)
-        task.add_done_callback(self._arrived)
+        task = self._begin(work)
         patience = message.request.extensions["timeout"]["read"]
         await asyncio.wait({task}, timeout=patience)
         return task.result() if task.done() else None
 
-    def _arrived(self, task: asyncio.Task[httpx.Response]) -> None:
+    def _begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        # in a context of its own, lest it end when its sender is killed
+        task = asyncio.get_running_loop().create_task(work, context=Context())
+        self._under_way.add(task)
+        task.add_done_callback(self._arrived)
+        return task
+
+    def _arrived(self, task: asyncio.Task[Any]) -> None:
         self._under_way.discard(task)
         if not task.cancelled():
             task.exception()  # the receiver may be gone by now, and its sender need not hear it
