@@ -209,13 +209,19 @@ def a_job_waits(drill: Drill) -> None:
     assert submitted.returncode == 0, submitted.stdout
 
 
+def nodes_sign_a_version(drill: Drill) -> None:
+    changes = "--authority authority --minimum-cohort 26 --publish"
+    changed = drill.run(f"shoal consortium change consortium {changes}")
+    assert changed.returncode == 0, changed.stdout
+
+
 def the_authority_is_where_it_was(drill: Drill) -> None:
     shutil.rmtree(drill.home / "authority")
     (drill.home / "authority-2").rename(drill.home / "authority")
 
 
 Act = Callable[[Drill], None]
-BEFORE: Final[dict[str, Act]] = {"A release is wrong": a_job_waits}
+BEFORE: Final[dict[str, Act]] = {"A release is wrong": a_job_waits, "Restore": nodes_sign_a_version}
 AFTER: Final[dict[str, Act]] = {
     "Move the authority": the_authority_is_where_it_was,
     "The key of the authority is lost": the_authority_is_where_it_was,
