@@ -8,7 +8,6 @@ timing: no round takes less than that.
 """
 
 import time
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.command import measured
-from bench.processes import cpu_seconds, service_client
+from bench.processes import cpu_seconds
 from bench.sites import sites as laid_down
 from bench.sites import submit as submit_to_all
 from shoal import ColumnBounds
@@ -24,7 +23,7 @@ from shoal.jobs.analyst import Job
 from shoal_consortium.processes import Federation, Process
 from shoal_holder.release_timing import GRID_SECONDS
 from shoal_protocol.certificates.checks import verify_certificate
-from shoal_protocol.certificates.release_certificate import pack
+from shoal_protocol.certificates.release_certificate import pack, read_certificate
 from shoal_studies.catalogue.variational import LogisticRegressionTask
 
 FEATURES: Final = tuple(f"feature_{j}" for j in range(9))
@@ -54,13 +53,13 @@ def measure(
         used = {each.name: cpu_seconds([each]) for each in processes}
         job = submit(directory, rounds=rounds, batch=batch, clients=clients // sites * sites)
         job.wait()
-        entries = _ledger(services[-1])
         spent = {each.name: cpu_seconds([each]) - used[each.name] for each in processes}
         certificate = job.certificate() or b""
     begun = time.perf_counter()
     verify_certificate(certificate, (directory / "consortium" / "manifest.json").read_bytes())
     checked = time.perf_counter() - begun
-    seconds = np.diff([datetime.fromisoformat(each["at"]).timestamp() for each in entries])
+    opened = [each.spec.body.opened_at.timestamp() for each in read_certificate(certificate).rounds]
+    seconds = np.diff(opened)
     return {
         "answers are kept back, s": GRID_SECONDS,
         "seconds for a round": {
@@ -112,20 +111,6 @@ def _patients(count: int, seed: int) -> NDArray[np.float64]:
     rows = generator.uniform(-1, 1, (count, len(FEATURES)))
     odds = np.exp(rows @ np.linspace(-2, 2, len(FEATURES)))
     return np.column_stack([rows, generator.random(count) < odds / (1 + odds)])
-
-
-def _ledger(trainer: Process) -> list[dict[str, Any]]:
-    client, url = service_client(trainer)
-    token = Path(trainer.environment["SHOAL_DATA"], "operator.token").read_text().strip()
-    client.headers["Authorization"] = f"Bearer {token}"
-    entries: list[dict[str, Any]] = []
-    with client:
-        after: int | None = 0
-        while after is not None:
-            page = client.get(f"{url}/v1/ledger", params={"after": after}).json()
-            entries += page["entries"]
-            after = page["next"]
-    return entries
 
 
 if __name__ == "__main__":

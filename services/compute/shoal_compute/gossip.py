@@ -498,34 +498,28 @@ class Gossip:
                 self._outcomes.labels("document_evidence").inc()
                 log.warning("a party signed two documents", kind=signed.body.kind)
         self._own.wake.set()
-        await self._vote(known)
-
-    async def _vote(self, known: Round) -> None:
-        """Cast the vote that follows from what came: the answer to the message then contains it.
-
-        Raises:
-            StorageUnavailable
-        """
-        decision = decide(known, self._own.clock()) if self._leads() else None
-        if isinstance(decision, CastVote):
+        if self._leads():
             try:
-                await self.cast(known, decision)
+                await self.vote(known)  # the answer to the message then contains it
             except LostRace:
                 log.debug("a vote waits for the next step", round=known.id)
 
-    async def cast(self, known: Round, decision: CastVote) -> None:
-        """Sign and keep this node's only vote in a round.
+    async def vote(self, known: Round) -> None:
+        """Sign and keep this node's only vote in a round, if one follows from what came.
 
         Raises:
-            LostRace: the round is not frozen, or a vote was cast.
+            LostRace: another replica moved the round on, or voted.
             StorageUnavailable
         """
+        async with known.voting:  # a message and a step may find at once that it is due
+            decision = decide(known, self._own.clock())
+            if not isinstance(decision, CastVote):
+                return
 
-        def attest(entry: Link) -> Signed[Vote]:
-            return self._own.sign(attesting.vote(known, decision.nodes, decision.cohort, entry))
+            def attest(entry: Link) -> Signed[Vote]:
+                return self._own.sign(attesting.vote(known, decision.nodes, decision.cohort, entry))
 
-        vote = await self._journal.run(store.cast, known.id, attest)
-        known.learn(vote, Kept.FIRST)
+            known.learn(await self._journal.run(store.cast, known.id, attest), Kept.FIRST)
 
     def due(self, *, busy: Callable[[str], bool]) -> dict[str, Message]:
         """Return the message due to each peer, except peers with an exchange under way."""

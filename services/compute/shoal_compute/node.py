@@ -212,7 +212,7 @@ class Node:
         if isinstance(decision, Freeze):
             await self._freeze(known)
         elif isinstance(decision, CastVote):
-            await self._gossip.cast(known, decision)
+            await self._gossip.vote(known)
         elif isinstance(decision, GiveUp):
             await self._give_up(known, decision.reason)
         elif isinstance(decision, CallOff):

@@ -1,5 +1,6 @@
 """A round's state in memory, and the checks of its envelopes; the store is authoritative."""
 
+import asyncio
 from collections.abc import Callable, Container, Sequence
 from copy import copy
 from dataclasses import dataclass, field
@@ -167,6 +168,7 @@ class Round:
     abandonments: dict[str, Abandonment] = field(default_factory=dict)  # by party
     equivocation: bool = False  # somebody signed two different holdings or votes
     over: bool = False  # the trainer has gone on: to the job's next round, or to its end
+    voting: asyncio.Lock = field(default_factory=asyncio.Lock, compare=False)
     # by nodes, whose holdings never change
     _cohorts: dict[tuple[str, ...], StoredAnswers] = field(default_factory=dict)
     _digests: dict[tuple[str, ...], str] = field(default_factory=dict)

@@ -239,19 +239,20 @@ class Handover:
     def __init__(self, book: ManifestBook, now: datetime) -> None:
         """Begin when no version is new."""
         self._book = book
-        self._until = {book.current.digest: now}
+        self._until = {each.digest: now for each in book.versions[:-1]}
 
     def version(self, digest: str, now: datetime) -> Consortium:
-        """Return the version of that digest: the one in force, or for a while the one before.
+        """Return the version of that digest: the one in force, or for a while one before.
 
-        How long that is counts from the first call since the change.
+        How long that is counts from the first call since the version was replaced: who was away
+        may find several replaced at once.
 
         Raises:
             WrongManifest: another is in force.
         """
-        current = self._book.current
-        until = self._until.setdefault(current.digest, now + HANDOVER)
-        if digest == current.manifest.previous and now < until:
+        for each in self._book.versions[:-1]:
+            self._until.setdefault(each.digest, now + HANDOVER)
+        if digest in self._until and now < self._until[digest]:
             with suppress(UnknownManifest):
                 return self._book.get(digest)
         return self._book.in_force(digest)
