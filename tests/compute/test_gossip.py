@@ -1,5 +1,7 @@
 """What nodes tell each other: enough to agree, nothing twice without need, never a partial sum."""
 
+import asyncio
+import threading
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
@@ -39,6 +41,7 @@ from tests.world.around_node import (
     vote,
 )
 from tests.world.examples import OPENED_AT, PLACE, signing_key
+from tests.world.lives import quiet
 from tests.world.parties import party, reachable
 
 TRUST = reachable()
@@ -306,6 +309,32 @@ async def test_a_node_tells_what_the_caller_lacks_and_what_it_lacks_itself(
     assert told["known"].keys() == {spec.digest}
     told = await federation.gossip(0, [theirs], {spec.digest: [theirs.digest]})
     assert set(told["known"][spec.digest]) == {own, theirs.digest}
+
+
+async def test_an_answer_waits_for_the_vote_that_the_same_documents_by_another_way_led_to(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = federation.spec()
+    await federation.announce(spec, [0])
+    await federation.upload_all(spec, nodes=[0])
+    await federation.step([0])
+    theirs = [holdings(spec.body, f"compute-{node}", range(12)) for node in (1, 2)]
+    known = {spec.digest: [each.digest for each in theirs]}
+    casting, may_go_on, cast = threading.Event(), threading.Event(), store.cast
+
+    def slowly(*given: Any) -> Any:
+        casting.set()
+        may_go_on.wait(60)
+        return cast(*given)
+
+    monkeypatch.setattr(store, "cast", slowly)
+    first = asyncio.create_task(federation.gossip(0, theirs, known))
+    await asyncio.to_thread(casting.wait, 60)
+    second = asyncio.create_task(federation.gossip(0, theirs, known))
+    await quiet()
+    may_go_on.set()
+    for told in await asyncio.gather(first, second):
+        assert {each["body"]["kind"] for each in told["documents"]} == {"holdings", "vote"}
 
 
 async def test_partial_sums_are_not_gossip(federation: Federation) -> None:

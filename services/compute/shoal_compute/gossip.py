@@ -472,6 +472,7 @@ class Gossip:
         for round_id, offered in by_round.items():
             if round_id in known:
                 await self._take(known[round_id], offered, refused)
+                await self._vote_once_due(known[round_id])
             else:
                 self._outcomes.labels("document_refused").inc(len(offered))
         self._outcomes.labels("document_refused").inc(refused.total())
@@ -498,14 +499,20 @@ class Gossip:
                 self._outcomes.labels("document_evidence").inc()
                 log.warning("a party signed two documents", kind=signed.body.kind)
         self._own.wake.set()
+
+    async def _vote_once_due(self, known: Round) -> None:
+        """Vote, or wait for the vote under way: the answer to a message contains it."""
         if self._leads():
             try:
-                await self.vote(known)  # the answer to the message then contains it
+                if await self.vote(known):
+                    self._own.wake.set()
             except LostRace:
                 log.debug("a vote waits for the next step", round=known.id)
 
-    async def vote(self, known: Round) -> None:
+    async def vote(self, known: Round) -> bool:
         """Sign and keep this node's only vote in a round, if one follows from what came.
+
+        Tells whether it did.
 
         Raises:
             LostRace: another replica moved the round on, or voted.
@@ -514,12 +521,13 @@ class Gossip:
         async with known.voting:  # a message and a step may find at once that it is due
             decision = decide(known, self._own.clock())
             if not isinstance(decision, CastVote):
-                return
+                return False
 
             def attest(entry: Link) -> Signed[Vote]:
                 return self._own.sign(attesting.vote(known, decision.nodes, decision.cohort, entry))
 
             known.learn(await self._journal.run(store.cast, known.id, attest), Kept.FIRST)
+            return True
 
     def due(self, *, busy: Callable[[str], bool]) -> dict[str, Message]:
         """Return the message due to each peer, except peers with an exchange under way."""
