@@ -4,14 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from shoal_kit.manifest_book import ManifestBook, history_paths
+from shoal_kit.manifest_book import HANDOVER, Handover, ManifestBook, history_paths
 from shoal_kit.startup import StartupRefused, replace
 from shoal_protocol.trust.manifest import AUTHORITY_NAME, Consortium
 from shoal_protocol.trust.succession import following_version
 from shoal_protocol.wire.documents import sign
+from shoal_protocol.wire.errors import WrongManifest
 from tests.world.examples import (
     AUTHORITY,
     CONSORTIUM,
+    OPENED_AT,
     REVOKED,
     manifest,
     roster,
@@ -60,3 +62,24 @@ def test_a_rival_of_an_accepted_version_is_refused_naming_both_files(
         ManifestBook.open(public, pinned.digest, data)
     assert str(published) in str(refusal.value)
     assert str(own) in str(refusal.value)
+
+
+def test_a_round_may_begin_for_a_while_under_the_versions_that_were_replaced_while_one_was_away(
+    tmp_path: Path,
+) -> None:
+    put(tmp_path / "public", CONSORTIUM)
+    book, now = (
+        ManifestBook.open(tmp_path / "public", CONSORTIUM.digest, tmp_path / "data"),
+        OPENED_AT,
+    )
+    handover = Handover(book, now)
+    for each in (SECOND, THIRD):
+        book.accept(each.signed_manifest.encode(), each.roster.encode())
+    for each in (CONSORTIUM, SECOND, THIRD):
+        assert handover.version(each.digest, now).digest == each.digest
+    for each in (CONSORTIUM, SECOND):
+        with pytest.raises(WrongManifest):
+            handover.version(each.digest, now + HANDOVER)
+        with pytest.raises(WrongManifest):
+            Handover(book, now).version(each.digest, now)
+    assert handover.version(THIRD.digest, now + HANDOVER).digest == THIRD.digest
