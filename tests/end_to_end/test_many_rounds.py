@@ -43,3 +43,12 @@ def test_a_job_of_many_rounds_survives_the_death_of_every_kind_of_process(tmp_pa
     assert (report.participations.least, report.participations.most) == (most, most)
     assert certificate is not None
     verify_certificate(certificate, (directory / "consortium" / "manifest.json").read_bytes())
+
+
+@pytest.mark.slow
+def test_what_a_round_takes_is_measured_of_every_process(tmp_path: Path) -> None:
+    figures = rounds.measure(tmp_path, rounds=3, batch=BATCH, clients=CLIENTS, sites=2, nodes=2)
+    names = {"compute-0", "compute-1", "aggregator", "trainer", "site-0", "site-1"}
+    assert figures["CPU of each round, ms"].keys() == names
+    assert all(each > 0 for each in figures["CPU of each round, ms"].values())
+    assert figures["seconds for a round"]["median"] >= figures["answers are kept back, s"]
