@@ -16,7 +16,6 @@ from shoal_protocol.privacy.mechanisms import effective_noise_clients
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_studies.catalogue.linear_regression import (
-    LinearRegressionPosterior,
     LinearRegressionTask,
     RegressionMethod,
 )
@@ -96,14 +95,11 @@ def services_would_run(
     return noise.is_fine_enough(design, parties=parties, mu=cost.mu)
 
 
-LinePosterior = MeasuredRegressionPosterior | LinearRegressionPosterior
-
-
 @dataclass(frozen=True)
 class Fit:
     """A job's posterior and the sums that it came from."""
 
-    posterior: LinePosterior
+    posterior: MeasuredRegressionPosterior
     sums: tuple[ReleasedSum, ...]
 
 
@@ -139,9 +135,7 @@ def fit_without_noise(task: RegressionTask, rows: Floats) -> Fit:
     return Fit(_regression(step), tuple(sums))
 
 
-def _regression(
-    posterior: object,
-) -> LinePosterior:
-    if not isinstance(posterior, LinePosterior):
+def _regression(posterior: object) -> MeasuredRegressionPosterior:
+    if not isinstance(posterior, MeasuredRegressionPosterior):
         raise TypeError("a regression ended in another kind of posterior")
     return posterior

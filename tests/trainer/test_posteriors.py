@@ -3,14 +3,17 @@
 import pytest
 from pydantic import ValidationError
 
-from shoal_studies.catalogue.linear_regression import LinearRegressionPosterior
+from shoal_studies.catalogue.regression import MeasuredRegressionPosterior, Verdict
 
-POSTERIOR = LinearRegressionPosterior(
+POSTERIOR = MeasuredRegressionPosterior(
+    family="normal",
     names=("intercept", "dose"),
     target="response",
     coefficients=(1.0, 2.0),
     covariance=((0.04, -0.01), (-0.01, 0.09)),
-    residual_sd=0.5,
+    scatter=0.5,
+    spreads=(1.0,),
+    verdict=Verdict(kind="trustworthy"),
     records=100,
     prior_mean=(0.0, 0.0),
     prior_sd=(100.0, 100.0),
@@ -24,11 +27,11 @@ POSTERIOR = LinearRegressionPosterior(
         {"covariance": ((1.0, 0.0),)},
         {"covariance": ((1.0, 0.0), (0.0,))},
         {"coefficients": (1.0, float("nan"))},
-        {"residual_sd": 0.0},
+        {"scatter": 0.0},
         {"records": 0},
         {"p_value": 0.03},
     ],
 )
 def test_a_posterior_whose_parts_disagree_is_refused(change):
     with pytest.raises(ValidationError):
-        LinearRegressionPosterior.model_validate(POSTERIOR.model_dump() | change)
+        MeasuredRegressionPosterior.model_validate(POSTERIOR.model_dump() | change)
