@@ -117,34 +117,61 @@ def test_a_source_that_was_added_after_the_digest_does_not_run(site):
     [
         ("tried_e", "tried_e:number", "not a function"),
         ("tried_f", "tried_f:absent", "cannot be imported: AttributeError"),
-        ("tried_g", "tried_g_gone:model", "damaged"),
+        ("tried_g", "tried_g_gone:model", "no sources"),
     ],
 )
 def test_an_entry_point_that_is_no_model_is_refused(site, name, value, reason):
     install(site, name, {f"{name}.py": SOURCE}, **{name: value})
-    digest = "0" * 64 if reason == "damaged" else digest_of(name)
+    digest = "0" * 64 if reason == "no sources" else digest_of(name)
     assert reason in refusal_of(task(name, digest))
 
 
-def has_digest(name: str) -> bool:
-    try:
-        return len(digest_of(name)) == 64
-    except ModelNotUsable:
-        return False
+@pytest.mark.parametrize("beside", ["fast.abi3.so", "fast.pyc"])
+def test_compiled_code_in_a_package_does_not_run(site, beside):
+    install(
+        site,
+        "tried_k",
+        {"tried_k/__init__.py": "def model(record):\n    import tried_k.fast\n"},
+        k="tried_k:model",
+    )
+    first = digest_of("k")
+    (site / "tried_k" / beside).write_bytes(b"compiled")
+    assert digest_of("k") == first
+    model = installed_models._load("k", first)
+    with pytest.raises(ImportError, match="compiled code"):
+        model({})
 
 
-def test_a_package_with_more_than_sources_has_no_digest(site):
-    install(site, "tried_k", {"tried_k/__init__.py": SOURCE}, k="tried_k:model")
-    (site / "tried_k/fast.abi3.so").write_bytes(b"")
-    assert not has_digest("k")
-    (site / "tried_k/fast.abi3.so").rename(site / "tried_k/hidden.pyc")
-    assert not has_digest("k")
-    (site / "tried_k/hidden.pyc").unlink()
-    assert has_digest("k")
-    (site / "tried_k/elsewhere").symlink_to(site)
-    assert not has_digest("k")
-    install(site, "tried_l", {"tried_l/m.py": SOURCE}, l="tried_l.m:model")
-    assert not has_digest("l")  # a namespace package may go on elsewhere
+def test_sources_that_only_a_link_leads_to_do_not_run(site, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "more.py").write_text(EXPLODES)
+    source = "def model(record):\n    import tried_s.linked.more\n"
+    install(site, "tried_s", {"tried_s/__init__.py": source}, s="tried_s:model")
+    (site / "tried_s/linked").symlink_to(elsewhere)
+    model = installed_models._load("s", digest_of("s"))
+    with pytest.raises(ImportError, match="not digested"):
+        model({})
+
+
+def test_what_goes_on_with_a_package_in_another_place_does_not_run(
+    site, tmp_path_factory, monkeypatch
+):
+    source = "def model(record):\n    import tried_l.more\n"
+    install(site, "tried_l", {"tried_l/m.py": source}, l="tried_l.m:model")
+    model = installed_models._load("l", digest_of("l"))
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "tried_l").mkdir()
+    (elsewhere / "tried_l/more.py").write_text(EXPLODES)
+    monkeypatch.syspath_prepend(str(elsewhere))
+    importlib.invalidate_caches()
+    with pytest.raises(ImportError, match="not digested"):
+        model({})
+
+
+def test_a_module_that_is_compiled_code_has_no_digest(site):
+    install(site, "tried_t", {"tried_t.abi3.so": ""}, t="tried_t:model")
+    with pytest.raises(ModelNotUsable, match="no sources"):
+        digest_of("t")
 
 
 def test_a_model_exchanged_under_a_running_process_is_not_mixed_with_the_old_one(site):
