@@ -78,7 +78,8 @@ def test_every_source_of_the_package_counts_and_nothing_else_does(site):
     first = digest_of("b")
     (site / "tried_b/notes.txt").write_text("no code")
     (site / "tried_b/__pycache__").mkdir()
-    (site / "tried_b/__pycache__/m.cpython-311.pyc").write_bytes(b"compiled")
+    for compiled in ("__pycache__/m.cpython-311.pyc", "fast.abi3.so", "hidden.pyc"):
+        (site / "tried_b" / compiled).write_bytes(b"compiled")
     assert digest_of("b") == first
     (site / "tried_b/inner/other.py").write_text("x = 2\n")
     assert digest_of("b") != first
@@ -102,13 +103,30 @@ def test_what_runs_are_the_sources_that_were_digested_and_no_compiled_code_besid
     assert model({}) == "source"
 
 
-def test_a_source_that_was_added_after_the_digest_does_not_run(site):
-    source = "def model(record):\n    import tried_r.added\n"
+def linked(package):
+    elsewhere = package.with_name("elsewhere")
+    elsewhere.mkdir()
+    (elsewhere / "__init__.py").write_text(EXPLODES)
+    (package / "more").symlink_to(elsewhere)
+
+
+@pytest.mark.parametrize(
+    ("put", "said"),
+    [
+        (lambda package: (package / "more.py").write_text(EXPLODES), "not digested"),
+        (linked, "not digested"),
+        (lambda package: (package / "more.abi3.so").write_bytes(b"compiled"), "compiled code"),
+        (lambda package: (package / "more.pyc").write_bytes(b"compiled"), "compiled code"),
+    ],
+    ids=["added", "linked", "compiled", "bytecode"],
+)
+def test_nothing_but_digested_sources_runs(site, put, said):
+    source = "def model(record):\n    import tried_r.more\n"
     install(site, "tried_r", {"tried_r/__init__.py": source}, r="tried_r:model")
     model = installed_models._load("r", digest_of("r"))
-    (site / "tried_r/added.py").write_text(EXPLODES)
+    put(site / "tried_r")
     importlib.invalidate_caches()
-    with pytest.raises(ImportError, match="not digested"):
+    with pytest.raises(ImportError, match=said):
         model({})
 
 
@@ -124,33 +142,6 @@ def test_an_entry_point_that_is_no_model_is_refused(site, name, value, reason):
     install(site, name, {f"{name}.py": SOURCE}, **{name: value})
     digest = "0" * 64 if reason == "no sources" else digest_of(name)
     assert reason in refusal_of(task(name, digest))
-
-
-@pytest.mark.parametrize("beside", ["fast.abi3.so", "fast.pyc"])
-def test_compiled_code_in_a_package_does_not_run(site, beside):
-    install(
-        site,
-        "tried_k",
-        {"tried_k/__init__.py": "def model(record):\n    import tried_k.fast\n"},
-        k="tried_k:model",
-    )
-    first = digest_of("k")
-    (site / "tried_k" / beside).write_bytes(b"compiled")
-    assert digest_of("k") == first
-    model = installed_models._load("k", first)
-    with pytest.raises(ImportError, match="compiled code"):
-        model({})
-
-
-def test_sources_that_only_a_link_leads_to_do_not_run(site, tmp_path_factory):
-    elsewhere = tmp_path_factory.mktemp("elsewhere")
-    (elsewhere / "more.py").write_text(EXPLODES)
-    source = "def model(record):\n    import tried_s.linked.more\n"
-    install(site, "tried_s", {"tried_s/__init__.py": source}, s="tried_s:model")
-    (site / "tried_s/linked").symlink_to(elsewhere)
-    model = installed_models._load("s", digest_of("s"))
-    with pytest.raises(ImportError, match="not digested"):
-        model({})
 
 
 def test_what_goes_on_with_a_package_in_another_place_does_not_run(
