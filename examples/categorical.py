@@ -25,7 +25,7 @@ donors = {"group": generator.choice(list(GROUPS), size=1000, p=list(GROUPS.value
 # is said that there are none.
 
 # %%
-model = Categorical(column="group", levels=tuple(GROUPS), other=False)
+model = Categorical(column={"group": tuple(GROUPS)}, other=False)
 
 federation: Learning
 if DIRECTORY is None:

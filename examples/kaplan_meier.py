@@ -36,9 +36,7 @@ patients = {
 # Intervals are public; more of them tell times apart better and add noise.
 
 # %%
-model = KaplanMeier(
-    time={"weeks": (0, 70)}, event="died", group="treated", levels=(0, 1), intervals=20
-)
+model = KaplanMeier(time={"weeks": (0, 70)}, event="died", group={"treated": (0, 1)}, intervals=20)
 
 federation: Learning
 if DIRECTORY is None:

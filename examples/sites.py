@@ -78,7 +78,7 @@ model = Validation(
     family="logistic",
     features=columns,
     target=died,
-    site={"site": SITES},
+    site="site",
     sites=dict.fromkeys(SITES, published),
 )
 print(model.fit(federation).summary())

@@ -345,13 +345,13 @@ def about_zero(column: ColumnBounds) -> ColumnBounds:
     return column.model_copy(update={"lower": -largest, "upper": largest})
 
 
-def level_columns(name: str, known: Known) -> tuple[ColumnBounds, ...]:
-    """Return one column for each level of a category but its reference.
+def variable_columns(name: str, known: Known) -> tuple[ColumnBounds, ...]:
+    """Return a variable's column, or one for each level of a category but its reference.
 
     Raises:
-        ValueError: it is no category.
+        ValueError: there is no such variable.
     """
-    part = Part(name, "C", name)
+    part = Part(name, "", name)
     return tuple(_column((part,), (each,), known) for each in _choices(part, known, reduced=True))
 
 
@@ -496,7 +496,7 @@ def _splines(
 
 
 def _level(use: _Use, level: Argument) -> list[_Choice]:
-    name, value = _level_of(use, level)
+    name, value = level_of(use.variable, level, repr(use.part.text))
     at = Level(variable=use.variable.name, value=value)
     return [_Choice(use.part.text, f"{use.part.variable}[{name}]", at)]
 
@@ -545,27 +545,39 @@ def _listed(
             f"{use.part.text!r}: {variable.name!r} is no category; list its levels, as "
             f"C({variable.name}, levels=[1, 2, 3])"
         )
-    listed = [_level_of(use, each) for each in levels]
+    text = repr(use.part.text)
+    listed = [level_of(variable, each, text) for each in levels]
     if reference is None:
         reference = use.known.references.get(variable.name, listed[0][0])
-    return listed, _level_of(use, reference)[1]
+    return listed, level_of(variable, reference, text)[1]
 
 
-def _level_of(use: _Use, level: Argument) -> tuple[str, float]:
-    """Return a level's name, and what records hold for it."""
-    variable, text = use.variable, use.part.text
+def level_of(variable: Variable, level: object, text: str) -> tuple[str, float]:
+    """Return the name of a variable's level, and what records hold for it.
+
+    Raises:
+        ValueError: there is no such level; the message begins with the `text` that names it.
+    """
     if isinstance(variable, Category):
-        if level not in variable.levels:
+        said = canonical_text(level) if isinstance(level, str) else level
+        if said not in variable.levels:
             raise ValueError(
-                f"{text!r}: {level!r} is no level of {variable.name!r}, which has "
+                f"{text}: {said!r} is no level of {variable.name!r}, which has "
                 f"{', '.join(variable.levels[:20])}"
             )
-        return str(level), float(variable.levels.index(str(level)))
-    if isinstance(level, str):
-        try:
-            level = float(level)
-        except ValueError:
-            raise ValueError(f"{text!r}: {variable.name!r} has numbers for levels") from None
-    if not isinstance(level, float | int) or not variable.limits[0] <= level <= variable.limits[1]:
-        raise ValueError(f"{text!r}: a level is beyond the bounds of {variable.name!r}")
-    return f"{level:.15g}", float(level)
+        return str(said), float(variable.levels.index(str(said)))
+    (lower, upper), number = variable.limits, _number(level)
+    if number is None:
+        raise ValueError(f"{text}: {variable.name!r} has numbers for levels, each of them one")
+    if not lower <= number <= upper:
+        raise ValueError(
+            f"{text}: {number:g} is beyond the bounds of {variable.name!r}, {lower:g} and {upper:g}"
+        )
+    return f"{number:.15g}", number
+
+
+def _number(level: Any) -> float | None:
+    try:
+        return float(level)
+    except (TypeError, ValueError):
+        return None

@@ -21,6 +21,7 @@ from typing import Annotated, Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
+from scipy.interpolate import make_interp_spline
 
 from shoal_holder.crowds.schedule import LAST_MOMENTS
 from shoal_protocol.crowds.tasks import MOST_INSTANCES, MOST_WEIGHTS, Clipping, CrowdTask, Variant
@@ -345,8 +346,9 @@ class Steps:
         self._squares = self._mean_step(self._settled, power=2)
         self.fastest = 1.0 / float(self._falls.max())
         """The learning rate above which a touched coefficient would overshoot."""
-        self._table = [self._averaged(size) for size in _STRAYING]
-        """Mean step, its slope and its mean square by the spread of instances; shapes (3, p)."""
+        table = np.array([self._averaged(size) for size in _STRAYING])
+        self._at = make_interp_spline(_STRAYING, table, k=1)
+        """Returns mean step, fall and mean square at a size of the variances, shape (3, p)."""
 
     def error(self, task: CrowdTask, count: int) -> ErrorParts:
         """Return the averaged model's error after `count` contributions; all begins at zero."""
@@ -406,19 +408,11 @@ class Steps:
         for _ in range(_ITERATIONS):
             resting = (rate * squares + noise / rate) / (2.0 * falls)
             variance = -np.expm1(-2.0 * rate * falls * touches) * resting
-            previous, size = size, float(np.mean(variance * self._falls))
+            previous, size = size, min(float(np.mean(variance * self._falls)), _STRAYING[-1])
             means, falls, squares = self._at(size)
             if abs(size - previous) <= 1e-6 * size:
                 break
         return means, falls, np.maximum(0.0, squares - falls**2 * variance)
-
-    def _at(self, size: float) -> Floats:
-        """Return mean step, fall and mean square at a size of the variances, shape (3, p)."""
-        place = int(np.searchsorted(_STRAYING, size, side="right")) - 1
-        place = min(place, len(_STRAYING) - 2)
-        share = (size - _STRAYING[place]) / (_STRAYING[place + 1] - _STRAYING[place])
-        share = min(1.0, float(share))
-        return np.asarray((1.0 - share) * self._table[place] + share * self._table[place + 1])
 
     def _averaged(self, size: float) -> Floats:
         """Return steps averaged over instances that stray, by a variance of `size` over fall.

@@ -110,7 +110,7 @@ def test_categories_that_are_no_texts_are_refused_at_every_door(stage: Any) -> N
         lambda stage: MultinomialRegression(formula="stage ~ x").fit(there),
         lambda stage: CohortCard(variables=["stage"]).fit(there),
         lambda stage: CohortCard(variables={"stage": {"levels": [1, 2, 3]}}).fit(there),
-        lambda stage: KaplanMeier(**OF_TIME, group="stage", levels=(1, 2, 3)).fit(there),
+        lambda stage: KaplanMeier(**OF_TIME, group={"stage": (1, 2, 3)}).fit(there),
     ):
         with pytest.raises(ValueError, match=said):
             fit(stage=stage)
@@ -195,7 +195,7 @@ def test_a_survival_curve_says_how_many_records_are_of_no_group(stage: Any) -> N
     there = federation(stage=stage)
 
     def fitted(*groups: Any) -> tuple[int, str]:
-        model = KaplanMeier(**OF_TIME, group="stage", levels=groups, intervals=6).fit(there)
+        model = KaplanMeier(**OF_TIME, group={"stage": groups}, intervals=6).fit(there)
         return model.posterior_.records, str(model.summary())
 
     records, said = fitted(*levels[:2])

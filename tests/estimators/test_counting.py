@@ -81,7 +81,7 @@ def test_a_card_shows_levels_by_their_names_however_they_were_given(variables: A
 
 
 def test_proportions_are_of_levels_by_name() -> None:
-    model = Categorical(column="stage", levels=("late", "early")).fit(federation())
+    model = Categorical(column={"stage": ("late", "early")}).fit(federation())
     assert model.posterior_.names == ("late", "early", "other")
     shares = frame()["stage"].value_counts(normalize=True)
     assert model.posterior_.mean[:2] == pytest.approx(shares[["late", "early"]], abs=0.02)
@@ -181,9 +181,21 @@ def test_what_is_no_kind_and_a_prior_nearly_at_0_or_1_are_said() -> None:
         Categorical(column="stage", concentration=0.01).fit(federation())
 
 
+@pytest.mark.parametrize("said", [{"stage": STAGES, "sex": ("male", "female")}, ["stage"], 3])
+def test_levels_are_of_one_variable(said: Any) -> None:
+    with pytest.raises(ValueError, match="column is one variable"):
+        Categorical(column=said).fit(federation())
+
+
+def test_a_level_that_the_dictionary_lacks_is_named() -> None:
+    there = Agreed(*AGREED)
+    with pytest.raises(ValueError, match=r"levels: 2\.0 is no level of 'sex'.* Female, Male"):
+        Categorical(column={"sex": (2.0, 1.0)}).fit(there)
+
+
 def test_classes_may_be_numbers() -> None:
     rows = frame().assign(stage=lambda found: found["stage"].cat.codes + 1)
-    model = MultinomialRegression(features={"age": (20, 80)}, target="stage", levels=(1, 2, 3)).fit(
+    model = MultinomialRegression(features={"age": (20, 80)}, target={"stage": (1, 2, 3)}).fit(
         federation(rows)
     )
     assert model.classes_.tolist() == ["1", "2", "3"]

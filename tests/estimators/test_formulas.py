@@ -260,7 +260,7 @@ def test_a_formula_is_learned_from_a_frame_with_texts_and_predicts_for_such_fram
 def test_predictions_are_of_what_data_holders_would_make_of_the_rows() -> None:
     formula = "pressure ~ spline(age, 4) + center(age):sex + poly(age, 3) + log(age)"
     model = LinearRegressionInBounds(formula=formula, method="plain").fit(federation())
-    features = model._features
+    features = model._task.features
     read = variables_of(features)
     rows = frame(seed=3)
     numbers = federation(rows)._records.select(read)

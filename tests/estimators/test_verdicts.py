@@ -160,8 +160,7 @@ def test_classes_are_nearly_apart_only_where_hardly_a_record_is_mistaken(
         assert best == pytest.approx(accuracy, abs=0.02)
         model = MultinomialRegression(
             features={f"x{place}": (-4, 4) for place in range(3)},
-            target="stage",
-            levels=("a", "b", "c"),
+            target={"stage": ("a", "b", "c")},
         ).fit(
             SimulatedFederation(
                 columns, epsilon=3.0, delta=1e-5, dropouts=20, colluders=20, seed=seed

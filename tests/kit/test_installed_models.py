@@ -78,7 +78,8 @@ def test_every_source_of_the_package_counts_and_nothing_else_does(site):
     first = digest_of("b")
     (site / "tried_b/notes.txt").write_text("no code")
     (site / "tried_b/__pycache__").mkdir()
-    (site / "tried_b/__pycache__/m.cpython-311.pyc").write_bytes(b"compiled")
+    for compiled in ("__pycache__/m.cpython-311.pyc", "fast.abi3.so", "hidden.pyc"):
+        (site / "tried_b" / compiled).write_bytes(b"compiled")
     assert digest_of("b") == first
     (site / "tried_b/inner/other.py").write_text("x = 2\n")
     assert digest_of("b") != first
@@ -102,13 +103,30 @@ def test_what_runs_are_the_sources_that_were_digested_and_no_compiled_code_besid
     assert model({}) == "source"
 
 
-def test_a_source_that_was_added_after_the_digest_does_not_run(site):
-    source = "def model(record):\n    import tried_r.added\n"
+def linked(package):
+    elsewhere = package.with_name("elsewhere")
+    elsewhere.mkdir()
+    (elsewhere / "__init__.py").write_text(EXPLODES)
+    (package / "more").symlink_to(elsewhere)
+
+
+@pytest.mark.parametrize(
+    ("put", "said"),
+    [
+        (lambda package: (package / "more.py").write_text(EXPLODES), "not digested"),
+        (linked, "not digested"),
+        (lambda package: (package / "more.abi3.so").write_bytes(b"compiled"), "compiled code"),
+        (lambda package: (package / "more.pyc").write_bytes(b"compiled"), "compiled code"),
+    ],
+    ids=["added", "linked", "compiled", "bytecode"],
+)
+def test_nothing_but_digested_sources_runs(site, put, said):
+    source = "def model(record):\n    import tried_r.more\n"
     install(site, "tried_r", {"tried_r/__init__.py": source}, r="tried_r:model")
     model = installed_models._load("r", digest_of("r"))
-    (site / "tried_r/added.py").write_text(EXPLODES)
+    put(site / "tried_r")
     importlib.invalidate_caches()
-    with pytest.raises(ImportError, match="not digested"):
+    with pytest.raises(ImportError, match=said):
         model({})
 
 
@@ -117,34 +135,34 @@ def test_a_source_that_was_added_after_the_digest_does_not_run(site):
     [
         ("tried_e", "tried_e:number", "not a function"),
         ("tried_f", "tried_f:absent", "cannot be imported: AttributeError"),
-        ("tried_g", "tried_g_gone:model", "damaged"),
+        ("tried_g", "tried_g_gone:model", "no sources"),
     ],
 )
 def test_an_entry_point_that_is_no_model_is_refused(site, name, value, reason):
     install(site, name, {f"{name}.py": SOURCE}, **{name: value})
-    digest = "0" * 64 if reason == "damaged" else digest_of(name)
+    digest = "0" * 64 if reason == "no sources" else digest_of(name)
     assert reason in refusal_of(task(name, digest))
 
 
-def has_digest(name: str) -> bool:
-    try:
-        return len(digest_of(name)) == 64
-    except ModelNotUsable:
-        return False
+def test_what_goes_on_with_a_package_in_another_place_does_not_run(
+    site, tmp_path_factory, monkeypatch
+):
+    source = "def model(record):\n    import tried_l.more\n"
+    install(site, "tried_l", {"tried_l/m.py": source}, l="tried_l.m:model")
+    model = installed_models._load("l", digest_of("l"))
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "tried_l").mkdir()
+    (elsewhere / "tried_l/more.py").write_text(EXPLODES)
+    monkeypatch.syspath_prepend(str(elsewhere))
+    importlib.invalidate_caches()
+    with pytest.raises(ImportError, match="not digested"):
+        model({})
 
 
-def test_a_package_with_more_than_sources_has_no_digest(site):
-    install(site, "tried_k", {"tried_k/__init__.py": SOURCE}, k="tried_k:model")
-    (site / "tried_k/fast.abi3.so").write_bytes(b"")
-    assert not has_digest("k")
-    (site / "tried_k/fast.abi3.so").rename(site / "tried_k/hidden.pyc")
-    assert not has_digest("k")
-    (site / "tried_k/hidden.pyc").unlink()
-    assert has_digest("k")
-    (site / "tried_k/elsewhere").symlink_to(site)
-    assert not has_digest("k")
-    install(site, "tried_l", {"tried_l/m.py": SOURCE}, l="tried_l.m:model")
-    assert not has_digest("l")  # a namespace package may go on elsewhere
+def test_a_module_that_is_compiled_code_has_no_digest(site):
+    install(site, "tried_t", {"tried_t.abi3.so": ""}, t="tried_t:model")
+    with pytest.raises(ModelNotUsable, match="no sources"):
+        digest_of("t")
 
 
 def test_a_model_exchanged_under_a_running_process_is_not_mixed_with_the_old_one(site):

@@ -53,7 +53,7 @@ def survival(data: stats.CensoredData, times: np.ndarray) -> np.ndarray:
 def test_at_little_noise_curves_medians_and_test_are_scipys() -> None:
     who = patients(6000, np.random.default_rng(1), effect=1.12)
     model = KaplanMeier(
-        time={"weeks": (0, 70)}, event="died", group="arm", levels=(0, 1), intervals=70
+        time={"weeks": (0, 70)}, event="died", group={"arm": (0, 1)}, intervals=70
     ).fit(SimulatedFederation(who, **FREE))
     posterior, at = model.posterior_, 0
     for group, arm in zip(posterior.groups, (0.0, 1.0), strict=True):

@@ -15,6 +15,7 @@ from shoal.estimators import Validation
 from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.queries import PredictionScores
 from shoal_protocol.rounds.outcomes import ReleasedSum
+from shoal_protocol.trust.dictionary import Category
 from shoal_protocol.wire.errors import RefusedSpec
 from shoal_studies.catalogue.validation import Site, ValidationPosterior, ValidationTask
 from shoal_studies.registry import Posterior, learner_for
@@ -57,7 +58,7 @@ def scoring(family: str, **changes: Any) -> Validation:
         "family": family,
         "features": {"a": (0, 100), "b": (-5, 5)},
         "target": {"y": bounds(family)},
-        "site": {"site": SITES},
+        "site": "site",
         "sites": POINTS,
     }
     return Validation(**(given | changes))
@@ -134,10 +135,9 @@ def test_calibration_shows_what_was_observed_where_noise_does_not_hide_it() -> N
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"site": {"site": (0, 1)}}, "one variable with its levels"),
-        ({"site": {"site": SITES, "b": SITES}}, "one variable with its levels"),
-        ({"site": "site"}, "one variable with its levels"),
-        ({"sites": {"north": (0.0, 0.0, 0.0)}}, "each of north, south, west"),
+        ({"site": {"site": SITES}}, "site is a variable"),
+        ({"sites": [(0.0, 0.0, 0.0)]}, "coefficients for each of its levels"),
+        ({"sites": {"north": (0.0, 0.0, 0.0)}}, "no variable 'site'"),
         ({"score_limit": 2.0}, "squares"),
         ({"bins": 0}, "greater than or equal"),
     ],
@@ -145,6 +145,18 @@ def test_calibration_shows_what_was_observed_where_noise_does_not_hide_it() -> N
 def test_what_cannot_be_scored_is_no_task(change: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         scoring("normal", **change).to_task()
+
+
+@pytest.mark.parametrize("named", [["south"], ["west", "south"]])
+def test_sites_may_be_some_of_those_that_the_dictionary_has(named: list[str]) -> None:
+    known = {"site": Category(name="site", meaning="where", levels=SITES)}
+    sites = {name: POINTS[name] for name in named}
+    task = scoring("normal", sites=sites).to_task(known)
+    assert [(each.name, each.value) for each in task.sites] == [
+        (name, float(SITES.index(name))) for name in named
+    ]
+    with pytest.raises(ValueError, match="other levels in the data dictionary"):
+        scoring("normal", sites=sites | {"east": POINTS["west"]}).to_task(known)
 
 
 def test_a_score_that_noise_hides_is_withheld() -> None:

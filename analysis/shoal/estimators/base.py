@@ -7,13 +7,15 @@ checked by `fit`, fitted attributes end in an underscore, and `sklearn.base.clon
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
+import numpy as np
+
 from shoal import plots
 from shoal.estimators.parameters import Parameters, require_fits
 from shoal.jobs.analyst import Job
 from shoal.jobs.federation import Learning
 from shoal.plots import Scale
 from shoal_protocol.privacy.job_costs import PrivacySpent
-from shoal_protocol.queries.columns import ColumnBounds
+from shoal_protocol.queries.columns import variables_of
 from shoal_protocol.wire.errors import MalformedDocument
 from shoal_studies.posterior_report import PosteriorReport
 from shoal_studies.posteriors.base import LEVEL
@@ -91,12 +93,11 @@ class Estimator(Parameters, Generic[PosteriorT]):
         self.privacy_ = privacy
         self.report_ = report
         self._job = None
-        self._take_names(self._inputs(task))
+        self._task = task
+        names = variables_of(self._inputs)
+        self.n_features_in_ = len(names)
+        self.feature_names_in_ = np.array(names, dtype=object)
         return self
-
-    def _inputs(self, task: Task) -> tuple[ColumnBounds, ...]:
-        """Return the columns that rows must have."""
-        return task.columns
 
     def certificate(self) -> bytes | None:
         """Return the job's release certificate, verified; None after a simulation.

@@ -10,12 +10,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.formulas import Known, level_columns, named
+from shoal.formulas import Known, variable_columns
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.trust.dictionary import Category, Date
 from shoal_protocol.wire.encoding import canonical_text
-from shoal_studies.coding import Variable, coded, is_names, near_to, variable_given
+from shoal_studies.coding import Variable, coded, is_names, near_to
 from shoal_studies.posteriors.base import array_of, columns_of, numbers_of
 
 Bounds = Mapping[str, tuple[float, float] | Sequence[str]] | Sequence[ColumnBounds] | ColumnBounds
@@ -51,23 +51,15 @@ def bounds_of(columns: object, parameter: str, known: Known) -> tuple[ColumnBoun
         return (columns,)
     if isinstance(columns, Sequence) and all(isinstance(each, ColumnBounds) for each in columns):
         return tuple(columns)
-    if is_names(columns):
-        columns = {name: named(known.variables, canonical_text(name)) for name in columns}
-    if not isinstance(columns, Mapping):
+    if isinstance(columns, Mapping):
+        known = Known.given(columns, parameter).over(known.variables)
+    elif not is_names(columns):
         raise ValueError(
             f'{parameter} must be a mapping from names to bounds, as {{"age": (18, 90)}}, or to '
             'levels, or a list of names that the data dictionary has, as ["age"], or ColumnBounds'
         )
-    known = levels_in(columns, parameter).over(known.variables)
-    found: list[ColumnBounds] = []
-    for key, said in columns.items():
-        name = canonical_text(str(key))
-        variable = variable_given(name, said, parameter)
-        if isinstance(variable, Category):
-            found += level_columns(name, known)
-        else:
-            found.append(variable.bounds)
-    return tuple(found)
+    names = [canonical_text(str(name)) for name in columns]
+    return tuple(each for name in names for each in variable_columns(name, known))
 
 
 def matrix_of(rows: Any, columns: Sequence[str], variables: Mapping[str, Variable]) -> Floats:

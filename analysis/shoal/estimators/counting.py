@@ -5,43 +5,24 @@ dictionary, which is what a task has, beside what the place is called.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from shoal.estimators.base import Estimator
-from shoal.estimators.parameters import Parameters
+from shoal.estimators.parameters import OfLevels
 from shoal.estimators.survival import OfEvents
-from shoal.formulas import Known, named
+from shoal.formulas import Known, level_of, named
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.trust.dictionary import Category, Flag
 from shoal_protocol.wire.encoding import canonical_text
 from shoal_studies.catalogue.cells import CategoricalPosterior, CategoricalTask
 from shoal_studies.catalogue.cohort_card import CohortCardPosterior, CohortCardTask
 from shoal_studies.catalogue.kaplan_meier import KaplanMeierPosterior, KaplanMeierTask
-from shoal_studies.coding import is_levels, is_names, near_to
+from shoal_studies.coding import is_names, near_to
 
 
-class Counting(Parameters):
-    """What counts levels. Those that are not given are the data dictionary's."""
-
-    _fixed = frozenset({"name", "labels"})
-
-    def _levels(self) -> Mapping[str, Any]:
-        """Return the levels that are counted, by variable; None where none are given."""
-        raise NotImplementedError
-
-    def _known(self) -> Known:
-        given = {name: said for name, said in self._levels().items() if is_levels(said)}
-        return replace(Known.given(given, "levels"), counts_others=True)
-
-    def _lacking(self) -> set[str]:
-        named = {name for name, said in self._levels().items() if said is None}
-        return super()._lacking() | named
-
-
-class CohortCard(Counting, Estimator[CohortCardPosterior]):
+class CohortCard(OfLevels, Estimator[CohortCardPosterior]):
     """The 'Table 1' of a study: counts, missing values, means, spreads, quantiles, histograms.
 
     CohortCard(variables={"age": (18, 90), "smoker": ("no", "yes")}, crosses=[("smoker", "age")])
@@ -53,6 +34,7 @@ class CohortCard(Counting, Estimator[CohortCardPosterior]):
     """
 
     task_type = CohortCardTask
+    _leveled = "variables"
 
     def _listed(self) -> list[dict[str, Any]]:
         """Return what is said of each variable."""
@@ -83,50 +65,48 @@ class CohortCard(Counting, Estimator[CohortCardPosterior]):
         return given | {"variables": listed}
 
 
-class KaplanMeier(Counting, OfEvents, Estimator[KaplanMeierPosterior]):
+class KaplanMeier(OfLevels, OfEvents, Estimator[KaplanMeierPosterior]):
     """Survival curves from counts over intervals of time, and the log-rank test.
 
-    KaplanMeier(time={"weeks": (0, 120)}, event="died", group="arm", levels=("placebo", "drug"))
+    KaplanMeier(
+        time={"weeks": (0, 120)}, event="died", group={"arm": ("placebo", "drug")}
+    )
 
-    An event is coded 0 and 1, or its value is named, event={"status": "dead"}. Without `levels` the
-    group has those of the data dictionary. Further parameters: see `KaplanMeierTask`.
+    An event is coded 0 and 1, or its value is named, event={"status": "dead"}. A group that is
+    named alone has the levels of the data dictionary. Further parameters: see `KaplanMeierTask`.
     """
 
     task_type = KaplanMeierTask
-    _fixed = Counting._fixed | OfEvents._fixed
-
-    def _levels(self) -> Mapping[str, Any]:
-        named = isinstance(self.group, str)
-        return {canonical_text(self.group): tuple(self.levels) or None} if named else {}
+    _leveled = "group"
+    _fixed = OfEvents._fixed | {"levels", "labels"}
 
     def _designed(self, given: dict[str, Any], known: Known) -> dict[str, Any]:
         given = super()._designed(given, known)
         for name, levels in self._levels().items():
-            given |= counted(name, levels, known)
+            given |= {"group": name} | counted(name, levels, known)
         times = (self.time,) if isinstance(self.time, str | ColumnBounds) else self.time
-        named = (*times, given["event"], self.group)
+        named = (*times, given["event"], given["group"])
         found = [known.variables[each] for each in named if each in known.variables]
         filled = (each.name for each in found if each.indicator is not None)
         return given | {"indicators": tuple(dict.fromkeys((*self.indicators, *filled)))}
 
 
-class Categorical(Counting, Estimator[CategoricalPosterior]):
+class Categorical(OfLevels, Estimator[CategoricalPosterior]):
     """The probabilities of the levels of a column.
 
-    Categorical(column="group", levels=("O", "A", "B", "AB"))
+    Categorical(column={"group": ("O", "A", "B", "AB")})
 
-    Without `levels` they are those of the data dictionary. Further parameters: see
+    A column that is named alone has the levels of the data dictionary. Further parameters: see
     `CategoricalTask`.
     """
 
     task_type = CategoricalTask
-    levels = None
-
-    def _levels(self) -> Mapping[str, Any]:
-        return {canonical_text(self.column): self.levels}
+    _leveled = "column"
+    _fixed = frozenset({"name", "levels", "labels"})
 
     def _designed(self, given: dict[str, Any], known: Known) -> dict[str, Any]:
-        return given | counted(given["column"], self.levels, known)
+        [(name, levels)] = self._levels().items()
+        return given | {"column": name} | counted(name, levels, known)
 
 
 def counted(name: str, said: Any, known: Known) -> dict[str, Any]:
@@ -140,17 +120,10 @@ def counted(name: str, said: Any, known: Known) -> dict[str, Any]:
         if said is None and not isinstance(variable, Flag):
             raise ValueError(f"{name!r} is no category: list its levels")
         return {"levels": (0.0, 1.0) if said is None else said}
-    texts = (
-        variable.levels
-        if said is None
-        else [canonical_text(each) if isinstance(each, str) else each for each in said]
-    )
-    if unknown := [each for each in texts if each not in variable.levels]:
-        raise ValueError(
-            f"{name!r} has texts for levels, of which {unknown[0]!r} is none: name some of "
-            f"{', '.join(map(repr, variable.levels[:20]))}"
-        )
-    return {"levels": tuple(map(variable.levels.index, texts)), "labels": tuple(texts)}
+    chosen = variable.levels if said is None else said
+    listed = [level_of(variable, each, "levels") for each in chosen]
+    labels, levels = zip(*listed, strict=True)
+    return {"levels": levels, "labels": labels}
 
 
 def _described(name: str, said: object) -> dict[str, Any]:

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from shoal.estimators.columns import bounds_of, levels_in
 from shoal.formulas import Formula, Known, about_zero, features_of, parse, parse_part, single
 from shoal.jobs.federation import Learning
-from shoal_protocol.queries.columns import ColumnBounds, variables_of
+from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.trust.dictionary import Number
 from shoal_protocol.wire.documents import describe
 from shoal_protocol.wire.encoding import canonical_text
-from shoal_studies.coding import Variable, Variables, is_names
+from shoal_studies.coding import Variable, Variables, is_levels, is_names
 from shoal_studies.posteriors.summaries import Summary, visible
 from shoal_studies.simulation import SimulatedFederation
 
@@ -62,7 +62,8 @@ class Parameters:
     _from_zero: ClassVar[bool] = False  # whether it counts, events or time, and so from 0
 
     _variables: Mapping[str, Variable]  # by which rows are read
-    _inputs_of_rows: tuple[ColumnBounds, ...]
+    _rows: ClassVar[str] = "columns"  # the task's columns that rows to predict have
+    _task: Any  # that was learned
     n_features_in_: int
     feature_names_in_: NDArray[np.object_]
 
@@ -187,7 +188,7 @@ class Parameters:
         if not self._formulaic:
             return Known()
         known = Known.given(self.variables or {}, "variables")
-        for parameter in ("features", self._answer):
+        for parameter in self._column_parameters():
             known = known.joined(levels_in(getattr(self, parameter), parameter))
         return known
 
@@ -304,12 +305,10 @@ class Parameters:
         ]
         return f"{type(self).__name__}({', '.join(given)})"
 
-    def _take_names(self, columns: tuple[ColumnBounds, ...]) -> None:
-        """Keep which columns rows must have, also as scikit-learn names them."""
-        self._inputs_of_rows = columns
-        names = variables_of(columns)
-        self.n_features_in_ = len(names)
-        self.feature_names_in_ = np.array(names, dtype=object)
+    @property
+    def _inputs(self) -> tuple[ColumnBounds, ...]:
+        """Return the columns that rows must have."""
+        return tuple(getattr(self._task, self._rows))
 
     def __sklearn_is_fitted__(self) -> bool:
         return "posterior_" in vars(self)
@@ -337,6 +336,42 @@ class Parameters:
             classifier_tags=ClassifierTags() if kind == "classifier" else None,
             regressor_tags=RegressorTags() if kind == "regressor" else None,
         )
+
+
+class OfLevels(Parameters):
+    """What has a variable with levels, {"stage": ("early", "late")}, or a name alone, "stage".
+
+    Levels are texts, or numbers that records hold. Of a name alone they are the data dictionary's.
+    """
+
+    _leveled: ClassVar[str]
+    """The parameter that is such a variable."""
+    _counts_others: ClassVar[bool] = True
+    """Whether records may have other levels, which a data dictionary then has, too."""
+
+    def _levels(self) -> Mapping[str, Any]:
+        """Return the levels that are meant, by variable; None where only the variable is named.
+
+        Raises:
+            ValueError: it is no variable.
+        """
+        said = getattr(self, self._leveled)
+        named = {} if said is None else {said: None} if isinstance(said, str) else said
+        if not isinstance(named, Mapping) or len(named) > 1:
+            raise ValueError(
+                f'{self._leveled} is one variable, "stage", or one with its levels, '
+                '{"stage": ("early", "late")} or {"stage": (1, 2, 3)}'
+            )
+        return {canonical_text(str(name)): each for name, each in named.items()}
+
+    def _known(self) -> Known:
+        given = {name: said for name, said in self._levels().items() if is_levels(said)}
+        known = super()._known().joined(Known.given(given, self._leveled))
+        return dataclasses.replace(known, counts_others=self._counts_others)
+
+    def _lacking(self) -> set[str]:
+        named = {name for name, said in self._levels().items() if said is None}
+        return super()._lacking() | named
 
 
 def described(estimator: Parameters, learning: T) -> tuple[T, Mapping[str, Variable]]:

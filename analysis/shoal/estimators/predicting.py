@@ -73,10 +73,10 @@ class ReadsRows(Parameters):
     Variables are the features, or what the terms of a formula read; texts are levels.
     """
 
-    _features: tuple[ColumnBounds, ...]
+    _rows = "features"
 
     def _table(self, rows: object) -> Floats:
-        return self._design(rows, self._inputs_of_rows)
+        return self._design(rows, self._inputs)
 
     def _design(self, rows: object, columns: tuple[ColumnBounds, ...]) -> Floats:
         """Return columns, shape (n, len(columns)), of rows that have their variables."""

@@ -1,7 +1,5 @@
 """Estimators that predict a number or one class of two from features, learned in rounds."""
 
-from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -9,6 +7,7 @@ from numpy.typing import NDArray
 
 from shoal.estimators.base import Estimator
 from shoal.estimators.columns import matrix_of, vector_of
+from shoal.estimators.parameters import OfLevels
 from shoal.estimators.predicting import DEVIANCES, ReadsRows, explained
 from shoal.formulas import Known, Part, features_of, levels_of
 from shoal_protocol.queries.columns import ColumnBounds, Level, variables_of
@@ -26,7 +25,6 @@ from shoal_studies.catalogue.regression import (
     RegressionTask,
     TargetFamily,
 )
-from shoal_studies.coding import is_levels
 from shoal_studies.posteriors.base import LEVEL
 from shoal_studies.posteriors.summaries import Summary, quantile_headings
 
@@ -65,7 +63,6 @@ class Regression(ReadsRows, Judged[MeasuredRegressionPosterior]):
     """
 
     _kind = "regressor"
-    _target: ColumnBounds
     family: ClassVar[TargetFamily]
 
     @property
@@ -75,7 +72,7 @@ class Regression(ReadsRows, Judged[MeasuredRegressionPosterior]):
         `posterior_` has their whole distribution.
         """
         coefficients = self._coefficients
-        return np.array([coefficients[each.name] for each in self._features])
+        return np.array([coefficients[each.name] for each in self._task.features])
 
     @property
     def intercept_(self) -> float:
@@ -86,10 +83,6 @@ class Regression(ReadsRows, Judged[MeasuredRegressionPosterior]):
     def _coefficients(self) -> dict[str, float]:
         posterior = self.posterior_
         return dict(zip(posterior.names, posterior.mean.tolist(), strict=True))
-
-    def _inputs(self, task: Any) -> tuple[ColumnBounds, ...]:
-        self._features, self._target = task.features, task.target
-        return self._features
 
     def _means(self, rows: object) -> Floats:
         """Return the target's mean, shape (n,); of two classes, the upper one's probability."""
@@ -115,10 +108,10 @@ class Regression(ReadsRows, Judged[MeasuredRegressionPosterior]):
     def _observed(self, rows: Any, targets: object) -> Floats:
         """Return targets, shape (n,), on the scale of the predictions; texts are levels."""
         self._require_one_index(rows, targets)
-        [name] = variables_of((self._target,))
+        [name] = variables_of((self._task.target,))
         if targets is None or isinstance(self._variables.get(name), Category):
             named = rows if targets is None else {name: targets}
-            targets = self._design(named, (self._target,))
+            targets = self._design(named, (self._task.target,))
         return vector_of(targets, "targets")
 
     def _decided(self, means: Floats) -> NDArray[Any]:
@@ -162,9 +155,7 @@ class MeasuredRegression(Regression):
 
     _fixed = frozenset({"name", "family", "purpose"})
 
-    def _inputs(self, task: Any) -> tuple[ColumnBounds, ...]:
-        super()._inputs(task)
-        return tuple(task.predictors)
+    _rows = "predictors"
 
 
 class LinearRegression(MeasuredRegression):
@@ -229,12 +220,13 @@ class LogisticRegression(MeasuredRegression):
     @property
     def classes_(self) -> NDArray[Any]:
         """The two classes, shape (2,): levels, or the target's lower bound and its upper one."""
-        return np.array(self._levels or (self._target.lower, self._target.upper))
+        return np.array(self._levels or (self._task.target.lower, self._task.target.upper))
 
     @property
     def _levels(self) -> tuple[str, str] | None:
         """Return what the classes of a text are called, the one that is learned second."""
-        factors = () if self._target.term is None else self._target.term.factors
+        target: ColumnBounds = self._task.target
+        factors = () if target.term is None else target.term.factors
         variable = self._variables.get(factors[0].variable) if len(factors) == 1 else None
         if not isinstance(variable, Category) or not isinstance(factors[0], Level):
             return None
@@ -265,9 +257,9 @@ class LogisticRegression(MeasuredRegression):
 
     def _observed(self, rows: Any, targets: object) -> Floats:
         observed = super()._observed(rows, targets)
-        if not np.isin(observed, [self._target.lower, self._target.upper]).all():
+        if not np.isin(observed, [self._task.target.lower, self._task.target.upper]).all():
             raise ValueError("targets must be the target's lower or upper bound: see classes_")
-        return np.where(observed == self._target.upper, 1.0, 0.0)
+        return np.where(observed == self._task.target.upper, 1.0, 0.0)
 
 
 class LinearRegressionInBounds(Regression):
@@ -285,59 +277,36 @@ class LinearRegressionInBounds(Regression):
     _centres_target = True
 
 
-class MultinomialRegression(ReadsRows, Judged[MultinomialRegressionPosterior]):
+class MultinomialRegression(OfLevels, ReadsRows, Judged[MultinomialRegressionPosterior]):
     """Bayesian multinomial logistic regression in five rounds; `score` is the accuracy.
 
     MultinomialRegression(features={"age": (18, 90)}, target={"stage": ("early", "middle", "late")})
 
     The first level is the reference. With a formula, "stage ~ age" or "C(stage, reference='late') ~
     age", levels are those of `variables` or of the federation's data dictionary; so they are of a
-    `target` that is a name. Levels that are numbers are listed beside it, target="stage",
-    levels=(1, 2, 3), or in a formula: "C(stage, levels=[1, 2, 3]) ~ age". Other parameters: see
-    `MultinomialRegressionTask`. Probabilities are averaged over the posterior.
+    `target` that is a name. Levels may be numbers, target={"stage": (1, 2, 3)}, also in a formula:
+    "C(stage, levels=[1, 2, 3]) ~ age". Other parameters: see `MultinomialRegressionTask`.
+    Probabilities are averaged over the posterior.
     """
 
     task_type = MultinomialRegressionTask
+    _leveled = "target"
+    _counts_others = False
+    _fixed = frozenset({"name", "levels"})
     _kind = "classifier"
-    levels = None
 
     def _designed(self, given: dict[str, Any], known: Known) -> dict[str, Any]:
-        formula, target = self._formula_in(given), given["target"]
-        if formula is not None:
-            given["features"], part = features_of(formula, known), formula.target
+        formula = self._formula_in(given)
+        if formula is None:
+            [(name, levels)] = self._levels().items()
+            part = Part(name, "C", name, {} if levels is None else {"levels": tuple(levels)})
         else:
-            [name] = target if isinstance(target, Mapping) else [target]
-            part = Part(name, "C", name)
-        given["target"], levels = part.variable, given["levels"]
-        if levels is not None and any(isinstance(each, str | int | float) for each in levels):
-            part, levels = replace(part, arguments={"levels": tuple(levels)}), None
-        if levels is None:
-            given["levels"] = tuple(
-                TargetLevel(name=name, value=value) for name, value in levels_of(part, known)
-            )
+            given["features"], part = features_of(formula, known), formula.target
+        given["target"], given["levels"] = (
+            part.variable,
+            tuple(TargetLevel(name=name, value=value) for name, value in levels_of(part, known)),
+        )
         return given
-
-    def _known(self) -> Known:
-        target = self.target
-        if self.formula is None and target is not None:
-            names = list(target) if isinstance(target, Mapping) else [target]
-            are_levels = not isinstance(target, Mapping) or all(map(is_levels, target.values()))
-            if len(names) != 1 or not isinstance(names[0], str) or not are_levels:
-                raise ValueError(
-                    'target must be one variable with its levels, {"x": ("a", "b")}, or its name, '
-                    "beside `levels` that may be numbers, levels=(1, 2, 3)"
-                )
-        return super()._known()
-
-    def _lacking(self) -> set[str]:
-        named = {self.target} if isinstance(self.target, str) and self.levels is None else set()
-        return super()._lacking() | (named - self._known().variables.keys())
-
-    def _inputs(self, task: Any) -> tuple[ColumnBounds, ...]:
-        self._features = task.features
-        self._target_name: str = task.target
-        self._levels: tuple[TargetLevel, ...] = task.levels
-        return self._features
 
     @property
     def classes_(self) -> NDArray[np.str_]:
@@ -397,9 +366,9 @@ class MultinomialRegression(ReadsRows, Judged[MultinomialRegressionPosterior]):
     def _places(self, rows: Any, targets: Any) -> NDArray[np.intp]:
         """Return where in `classes_` targets are, shape (n,)."""
         self._require_one_index(rows, targets)
-        named = rows if targets is None else {self._target_name: targets}
-        values = matrix_of(named, [self._target_name], self._variables)
-        is_of = values == np.array([each.value for each in self._levels])
+        named = rows if targets is None else {self._task.target: targets}
+        values = matrix_of(named, [self._task.target], self._variables)
+        is_of = values == np.array([each.value for each in self._task.levels])
         if not is_of.any(axis=1).all():
             raise ValueError(f"a target is none of the levels {', '.join(self.classes_)}")
         return np.asarray(is_of.argmax(axis=1))

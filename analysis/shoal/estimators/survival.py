@@ -9,10 +9,9 @@ import numpy as np
 from shoal.estimators.parameters import Parameters
 from shoal.estimators.predicting import ReadsRows
 from shoal.estimators.regressions import Judged
-from shoal.formulas import Known
-from shoal_protocol.queries.columns import ColumnBounds
+from shoal.formulas import Known, level_of
 from shoal_protocol.queries.design import Floats
-from shoal_protocol.trust.dictionary import Category, event_fault_of
+from shoal_protocol.trust.dictionary import event_fault_of
 from shoal_protocol.wire.encoding import canonical_text
 from shoal_studies.catalogue.piecewise_exponential import (
     PiecewiseExponentialPosterior,
@@ -73,20 +72,13 @@ def _held(name: str, value: Any, variable: Variable | None) -> float:
     Raises:
         ValueError: it never has.
     """
-    if isinstance(variable, Category):
-        level = canonical_text(value) if isinstance(value, str) else value
-        if level not in variable.levels:
-            levels = ", ".join(map(repr, variable.levels[:20]))
-            raise ValueError(f"event: {level!r} is no level of {name!r}, which has {levels}")
-        return float(variable.levels.index(level))
+    if variable is not None:
+        return level_of(variable, value, "event")[1]
     if not isinstance(value, int | float | np.number | np.bool_):
         raise ValueError(
             f"event: of {name!r} one value is the event, and a number, for levels of it are not "
             "known: of several make a variable that is 1 where it has one of them, and 0 elsewhere"
         )
-    if variable is not None and not variable.limits[0] <= value <= variable.limits[1]:
-        low, high = variable.limits
-        raise ValueError(f"event: nobody's {name!r} is {value:g}: it is from {low:g} to {high:g}")
     return float(value)
 
 
@@ -126,14 +118,10 @@ class PiecewiseExponentialRegression(OfEvents, ReadsRows, Judged[PiecewiseExpone
                 return besides["event"], None
         return super()._event()
 
-    def _inputs(self, task: PiecewiseExponentialTask) -> tuple[ColumnBounds, ...]:  # type: ignore[override]
-        self._features = task.features
-        return self._features
-
     @property
     def coef_(self) -> Floats:
         """Posterior means of the log hazard ratios, shape (q,), for one unit of each feature."""
-        return self.posterior_.mean[: len(self._features)]
+        return self.posterior_.mean[: len(self._inputs)]
 
     def predict(self, rows: object) -> Floats:
         """Return each row's hazard over that at `posterior_.centres`, shape (n,).

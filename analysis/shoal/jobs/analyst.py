@@ -163,7 +163,7 @@ class JobHandle(ABC, Generic[RequestT, StateT, ResultT]):
             JobInterrupted: by the user; the trainer may have taken the job, or not.
         """
         try:
-            answer = self._line.post(self._path, request)
+            answer = self._line.ask(self._path, request.encode())
         except KeyboardInterrupt:
             raise JobInterrupted(self.id, acknowledged=False) from None
         refuse(answer, request.body)
@@ -188,8 +188,7 @@ class JobHandle(ABC, Generic[RequestT, StateT, ResultT]):
     def _get_of_job(self, what: str, wait_seconds: int, tries: int) -> Reply:
         path = f"{self._path}/{self.id}/{what}"
         return self._line.ask(
-            lambda trainer: trainer.get(path, limit_bytes=LARGEST_ANSWER_BYTES, wait=wait_seconds),
-            tries,
+            path, tries=tries, limit_bytes=LARGEST_ANSWER_BYTES, wait=wait_seconds
         )
 
     def _document(self, what: str, wait_seconds: int = 0, tries: int = TRIES) -> bytes | None:
@@ -204,7 +203,7 @@ class JobHandle(ABC, Generic[RequestT, StateT, ResultT]):
         book = self._analyst.book
         with suppress(UnknownManifest):
             return book.get(manifest)
-        self._line.talk(lambda trainer: trainer.catch_up())
+        self._line.catch_up()
         try:
             return book.get(manifest)
         except UnknownManifest:
@@ -349,7 +348,7 @@ class Job(JobHandle[StudyRequest, JobState, PosteriorReport]):
         )
         both = canonical_json({"request": request.to_json(), "withdrawal": signed.to_json()})
         self._line.post_to_nodes("/v1/withdrawals", both)
-        answer = self._line.post_of_job(f"{self._path}/{self.id}", "withdrawal", signed)
+        answer = self._line.ask(f"{self._path}/{self.id}/withdrawal", signed.encode())
         if answer.is_refusal:
             raise JobRefused(answer.reason)
 
@@ -421,7 +420,8 @@ class CrowdJob(JobHandle[CrowdJobRequest, CrowdState, CrowdModel]):
         """
         crowd, own = self.crowd, self._analyst
         asked = JobWithdrawal(manifest=crowd.request.manifest, job=self.id, analyst=own.name)
-        answer = self._line.post_of_job(f"{self._path}/{self.id}", "closing", own.signed(asked))
+        path = f"{self._path}/{self.id}/closing"
+        answer = self._line.ask(path, own.signed(asked).encode())
         if answer.is_refusal:
             raise JobRefused(answer.reason)
         closing = self.closing()
@@ -501,7 +501,7 @@ class Analyst:
     def catch_up(self) -> None:
         """Follow the manifest to the version in force, if the trainer answers."""
         with suppress(Unavailable, ProtocolError):
-            self.line.talk(lambda trainer: trainer.catch_up(), tries=1)
+            self.line.catch_up(tries=1)
 
     def signed(self, body: BoundT) -> Signed[BoundT]:
         """Sign what she asks for, by her key of the manifest's version that it is bound to."""
@@ -561,7 +561,7 @@ class Analyst:
             Unavailable: the trainer did not answer, several times.
             ProtocolError: it is not signed as it should be.
         """
-        answer = self.line.talk(lambda trainer: trainer.get("/v1/dictionary"))
+        answer = self.line.ask("/v1/dictionary")
         refuse(answer)
         return read_dictionary(answer.body, self.book.current).body
 
@@ -593,7 +593,7 @@ class Analyst:
 
     def _shown(self, path: str, asked: Signed[Any], shape: type[ShapeT]) -> ShapeT:
         """Return what the trainer shows to who signed a query, in the shape it must have."""
-        answer = self.line.post(path, asked)
+        answer = self.line.ask(path, asked.encode())
         refuse(answer)
         return shaped(answer, shape)
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import httpx
 import pydantic
@@ -23,8 +23,8 @@ from shoal_kit.peers.exchange import JSON, Reply, Unavailable
 from shoal_kit.peers.peer import Peer, of_former_trainers
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.trust.manifest import ServiceParty
-from shoal_protocol.wire.documents import Signed, describe
-from shoal_protocol.wire.errors import MalformedDocument
+from shoal_protocol.wire.documents import describe
+from shoal_protocol.wire.errors import MalformedDocument, UnknownManifest
 
 TRIES: Final = 6  # over about 20 seconds
 PATIENT_TRIES: Final = 8  # over a minute and more: a trainer may start anew while a job runs
@@ -62,51 +62,77 @@ class TrainerLine:
         )
         self._notice = notice
 
-    def talk(self, conversation: Callable[[Peer], Awaitable[T]], tries: int = TRIES) -> T:
-        """Return what comes of `conversation`; give up after `tries` without an answer.
+    def ask(
+        self, path: str, content: bytes | None = None, *, tries: int = TRIES, **how: int
+    ) -> Reply:
+        """Return the trainer's answer; on a job that it does not know, one of a former trainer.
+
+        It is asked by POST with JSON `content`, or else by GET, as `Peer.get` has it.
+
+        Raises:
+            Unavailable: the trainer did not answer, several times, or is behind; or nobody who
+                answers knows the job, and a former trainer does not answer.
+        """
+
+        async def request(peer: Peer) -> Reply:
+            if content is None:
+                return await peer.get(path, **how)
+            answer = await peer.post(path, content, JSON)
+            if answer.code == UnknownManifest.code:  # it follows soon
+                raise Unavailable(f"{peer.name} answered {answer.reason}")
+            return answer
+
+        async def ask_all() -> Reply:
+            now = self._book.current.manifest.trainer
+            trainers = newest_first(version.manifest.trainer for version in self._book.versions)
+            former = [each for each in trainers if each.name != now.name]
+            answer = await self._converse(now, request, tries)
+            return await of_former_trainers(
+                answer, former, lambda party: self._converse(party, request)
+            )
+
+        return run(ask_all)
+
+    def catch_up(self, tries: int = TRIES) -> None:
+        """Follow the manifest to the version that the trainer has.
 
         Raises:
             Unavailable: the trainer did not answer, several times.
+            ProtocolError: what it shows is no version that follows.
         """
-        return run(lambda: self._with_trainer(conversation, tries))
+        run(lambda: self._converse(self._book.current.manifest.trainer, Peer.catch_up, tries))
 
-    async def _with_trainer(self, conversation: Callable[[Peer], Awaitable[T]], tries: int) -> T:
-        trainer = self._connect(self._book.current.manifest.trainer)
+    def post_to_nodes(self, path: str, content: bytes) -> None:
+        """Send JSON to every Compute node once; those that do not answer miss it."""
+
+        async def send(node: ServiceParty) -> None:
+            with suppress(Unavailable):
+                await self._converse(node, lambda peer: peer.post(path, content, JSON))
+
+        async def send_to_all() -> None:
+            await asyncio.gather(*map(send, self._book.current.manifest.compute_nodes))
+
+        run(send_to_all)
+
+    async def _converse(
+        self, party: ServiceParty, conversation: Callable[[Peer], Awaitable[T]], tries: int = 1
+    ) -> T:
+        """Return what comes of `conversation`; give up after `tries` without an answer."""
+        peer = self._connect(party)
         try:
             for attempt in count(1):
                 try:
-                    return await conversation(trainer)
+                    return await conversation(peer)
                 except Unavailable as error:
-                    silence = f"the trainer at {trainer.party.url} does not answer: {error}"
+                    silence = f"{party.name} at {peer.party.url} does not answer: {error}"
                     if attempt == tries:
                         raise Unavailable(silence) from error
                     if attempt == 1:
                         self._notice(f"{silence}; trying again")
-                    await asyncio.sleep(trainer.seconds_until_due)
+                    await asyncio.sleep(peer.seconds_until_due)
             raise AssertionError("the attempts are counted without end")
         finally:
-            await trainer.close()
-
-    def ask(self, request: Callable[[Peer], Awaitable[Reply]], tries: int = TRIES) -> Reply:
-        """Return the trainer's answer; on a job that it does not know, one of a former trainer.
-
-        Raises:
-            Unavailable: the trainer did not answer, several times; or nobody who answers knows the
-                job, and a former trainer does not answer.
-        """
-        answer = self.talk(request, tries)
-        trainers = newest_first(version.manifest.trainer for version in self._book.versions)
-        now = self._book.current.manifest.trainer.name
-
-        async def ask(party: ServiceParty) -> Reply:
-            peer = self._connect(party)
-            try:
-                return await request(peer)
-            finally:
-                await peer.close()
-
-        former = [each for each in trainers if each.name != now]
-        return run(lambda: of_former_trainers(answer, former, ask)) if former else answer
+            await peer.close()
 
     def read(self, shape: type[Shape], path: str, tries: int = TRIES) -> Shape:
         """Return what the trainer says, in the shape it must have.
@@ -117,52 +143,10 @@ class TrainerLine:
             Unavailable: the trainer did not answer, several times.
             MalformedDocument: the answer has another shape.
         """
-        answer = self.ask(lambda trainer: trainer.get(path), tries)
+        answer = self.ask(path, tries=tries)
         if answer.status != OK:
             raise failure(answer.code, answer.reason)
         return shaped(answer, shape)
-
-    def post(self, path: str, document: Signed[Any]) -> Reply:
-        """Send a document.
-
-        Raises:
-            Unavailable: the trainer did not answer, several times.
-        """
-        encoded = document.encode()
-        return self.talk(lambda trainer: trainer.post(path, encoded, JSON))
-
-    def post_of_job(self, job: str, what: str, document: Signed[Any]) -> Reply:
-        """Send a document below a job's path to the trainer that has the job, as `ask`.
-
-        Raises:
-            Unavailable: the trainer did not answer, several times.
-        """
-        encoded = document.encode()
-
-        async def send(trainer: Peer) -> Reply:
-            looked_up = await trainer.get(job)  # a peer takes a 404 to a POST for "try later"
-            if looked_up.is_refusal:
-                return looked_up
-            return await trainer.post(f"{job}/{what}", encoded, JSON)
-
-        return self.ask(send)
-
-    def post_to_nodes(self, path: str, content: bytes) -> None:
-        """Send JSON to every Compute node once; those that do not answer miss it."""
-
-        async def send(node: ServiceParty) -> None:
-            peer = self._connect(node)
-            try:
-                with suppress(Unavailable):
-                    await peer.post(path, content, JSON)
-            finally:
-                await peer.close()
-
-        async def send_to_all() -> None:
-            nodes = self._book.current.manifest.compute_nodes
-            await asyncio.gather(*(send(node) for node in nodes))
-
-        run(send_to_all)
 
 
 def shaped(answer: Reply, shape: type[Shape]) -> Shape:

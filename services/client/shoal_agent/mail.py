@@ -16,9 +16,9 @@ from shoal_holder.messages import Letter
 from shoal_holder.status import Report
 from shoal_holder.vault import Vault
 from shoal_kit.clock import Clock
-from shoal_kit.outcome import ACCEPTED, NOT_FOUND
+from shoal_kit.outcome import ACCEPTED
 from shoal_kit.peers.exchange import ANSWER_SECONDS, JSON, OCTETS, Reply, Unavailable
-from shoal_kit.peers.peer import NotThere, Peer
+from shoal_kit.peers.peer import Peer
 from shoal_protocol.wire.errors import ProtocolError, UnknownManifest, UnknownSigner
 
 BETWEEN_TRIES_SECONDS: Final = 0.5  # of one letter, however often the holder is woken
@@ -125,8 +125,6 @@ class Mail:
                 self._directory.note_refusal(peer, reply.code)
         except Unavailable as error:
             reason = str(error)
-            if isinstance(error, NotThere):
-                status, body = NOT_FOUND, error.body
         if reason:
             self._report(
                 f"{kind} {'refused' if status else 'not sent'}", letter=letter.id, reason=reason

@@ -2,7 +2,8 @@
 
 A model is an entry point of the group "shoal.models". Its digest is over all sources of the
 top-level package or module that holds it, so that two parties who agree on a digest run the same
-code. Nothing is imported before the digest is right; no code comes over a wire.
+code: of a digested package nothing else is loaded, neither compiled code nor what was added later.
+Nothing is imported before the digest is right; no code comes over a wire.
 """
 
 import hashlib
@@ -10,13 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from importlib.abc import MetaPathFinder
-from importlib.machinery import (
-    EXTENSION_SUFFIXES,
-    SOURCE_SUFFIXES,
-    ModuleSpec,
-    PathFinder,
-    SourceFileLoader,
-)
+from importlib.machinery import SOURCE_SUFFIXES, ModuleSpec, PathFinder, SourceFileLoader
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
@@ -62,12 +57,18 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return a module's spec, or None for what is in no digested package."""
+        """Return a module's spec, or None for what is in no digested package.
+
+        Raises:
+            ImportError: the module is compiled code.
+        """
         sources = self.sources.get(fullname.partition(".")[0])
         if sources is None:
             return None
         spec = PathFinder.find_spec(fullname, path, target)
-        if spec is not None and isinstance(spec.loader, SourceFileLoader):
+        if spec is not None and spec.loader is not None:  # a folder without code has no loader
+            if not isinstance(spec.loader, SourceFileLoader):
+                raise ImportError("the module is compiled code, which is not digested")
             spec.loader = _Loader(fullname, spec.loader.path, sources)
         return spec
 
@@ -221,37 +222,20 @@ def _root(point: EntryPoint) -> str:
 
 def _contents(point: EntryPoint) -> list[tuple[str, Path, bytes]]:
     """Return (relative path, file, content) of all sources of a model's package, in order."""
+    contents = []
     try:
         spec = find_spec(_root(point))
-        files = {} if spec is None else _sources(spec)
-        contents = [(name, path, path.read_bytes()) for name, path in sorted(files.items())]
-    except ModelNotUsable:
-        raise
+        for folder in map(Path, (spec and spec.submodule_search_locations) or []):
+            contents += [(path.relative_to(folder).as_posix(), path) for path in folder.rglob("*")]
+        if spec is not None and not contents:
+            contents = [(Path(spec.origin or "").name, Path(spec.origin or ""))]
+        found = [
+            (name, path, path.read_bytes())
+            for name, path in sorted(contents)
+            if path.suffix in SOURCE_SUFFIXES
+        ]
     except (AttributeError, ValueError, OSError):  # of metadata that name nothing, and of files
-        contents = []
-    if not contents:
-        raise ModelNotUsable("the model's distribution is damaged: install it again")
-    return contents
-
-
-def _sources(spec: ModuleSpec) -> dict[str, Path]:
-    """Return {relative path: file} of a package's or module's sources, or refuse what has more."""
-    if spec.submodule_search_locations is None:
-        path = Path(spec.origin or "")
-        if path.suffix not in SOURCE_SUFFIXES:
-            raise ModelNotUsable("the model's module is not Python source")
-        return {path.name: path}
-    folders = list(spec.submodule_search_locations)
-    if spec.origin is None or len(folders) != 1:
-        raise ModelNotUsable("the model's package is spread over several places")
-    folder = Path(folders[0])
-    sources = {}
-    for path in folder.rglob("*"):
-        name = path.relative_to(folder)
-        if path.is_symlink() or path.name.endswith(tuple(EXTENSION_SUFFIXES)):
-            raise ModelNotUsable("the model's package holds links or compiled code")
-        if path.suffix == ".pyc" and "__pycache__" not in name.parts:
-            raise ModelNotUsable("the model's package holds compiled code without its source")
-        if path.suffix in SOURCE_SUFFIXES:
-            sources[name.as_posix()] = path
-    return sources
+        found = []
+    if not found:
+        raise ModelNotUsable("the model's distribution has no sources: install it again")
+    return found

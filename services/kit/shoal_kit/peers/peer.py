@@ -31,13 +31,6 @@ LONGEST_SENDING_SECONDS: Final = 60.0  # over a thin line
 LATER: Final = frozenset({408, 425, 429})  # and every 5xx
 
 
-class NotThere(Unavailable):
-    """The peer does not know the resource, or no longer: it lost the resource or is behind."""
-
-    body: bytes = b""
-    """The answer's body, a problem document."""
-
-
 class Peer:
     """A connection to one party, whose certificate is pinned in the manifest.
 
@@ -128,10 +121,9 @@ class Peer:
         )
 
     async def post(self, path: str, content: bytes, media_type: str) -> Reply:
-        """Send a POST request; 404 means to try later, when the peer knows the resource.
+        """Send a POST request; 404 means to pause, until the peer knows the resource.
 
         Raises:
-            NotThere: 404.
             Unavailable: no answer, or one that says to come back later.
         """
         answer = await self._request(
@@ -143,9 +135,6 @@ class Peer:
         )
         if answer.status == NOT_FOUND:
             self.pause()
-            missing = NotThere(f"{self.name} answered 404, {answer.code}")
-            missing.body = answer.body
-            raise missing
         return answer
 
     async def _request(
