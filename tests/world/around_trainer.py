@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import numpy as np
 
-from shoal_protocol.jobs.membership import Join
+from shoal_protocol.jobs.membership import JOINED, Membership
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
 from shoal_protocol.keeping import HEADS_PATH, HeadsAsked, JournalHead, KeptHeads
 from shoal_protocol.rounds.attestations import (
@@ -60,7 +60,8 @@ def signed_job(request: StudyRequest, analyst: str = "analyst") -> bytes:
 
 
 def join(job_id: str, client: int, **changes: Any) -> bytes:
-    body = Join(**({"manifest": CONSORTIUM.digest, "job": job_id, "holder": client} | changes))
+    fields = {"manifest": CONSORTIUM.digest, "job": job_id, "holder": client, "state": JOINED}
+    body = Membership(**(fields | changes))
     return sign(body, "holder", examples.client_key(client)).encode()
 
 
