@@ -23,6 +23,7 @@ from shoal_aggregator.store import (
     OPEN,
     AttestEnd,
     Standing,
+    Word,
     end,
     keep,
     lacking,
@@ -76,7 +77,7 @@ class Outcome(StrEnum):
     ENOUGH = "enough"  # stored, and with it there are enough for a result once its time comes
     ENDED = "ended"  # stored, and the round ended with it
     KNOWN = "known"  # the same document is on file
-    LATE = "late"  # not stored: the round is published; to be compared with its sums first
+    LATE = "late"  # stored, and the round is published: to be compared with the other sums
 
 
 def offer(
@@ -99,12 +100,13 @@ def offer(
     phase, nodes, needed = lock(db, body.round)
     known = words(db, body.round)
     own = next((each for each in known if each.node == signed.signer), None)
+    is_published = phase is Phase.PUBLISHED
     if own is not None and own.digest != signed.digest:
         return _keep_as_evidence(db, signed, ConflictingDocument())
     if is_sum and phase is Phase.ABANDONED:  # also if it is on file: its node must learn of the end
         return RoundAbandoned()
-    if own is not None:
-        return Outcome.KNOWN
+    if own is not None:  # a sum of which nobody said yet that it was compared is so again
+        return Outcome.LATE if is_published and own.standing is Standing.LATE else Outcome.KNOWN
     if not is_sum:
         keep(db, signed, Standing.GAVE_UP)
         lost = 1 + sum(each.standing is Standing.GAVE_UP for each in known)
@@ -116,26 +118,13 @@ def offer(
     if len(cohorts) - cohorts.count(over(body)) > nodes - needed:
         other = "another node's partial sum on file is over another cohort"
         return _keep_as_evidence(db, signed, WrongCohort(other))
-    if phase is Phase.PUBLISHED:
+    standing = Standing.LATE if is_published else Standing.OPEN
+    keep(db, signed, standing)
+    if is_published:
         return Outcome.LATE
     move(db, body.round, Phase.COLLECTING)
-    keep(db, signed, Standing.OPEN)
-    return Outcome.STORED if lacking(words(db, body.round), needed) > 0 else Outcome.ENOUGH
-
-
-def add_late_sum(
-    db: Connection, signed: Signed[PartialSum], standing: Standing
-) -> Outcome | ProtocolError:
-    """Store a partial sum that was `Outcome.LATE`, with the result of comparing it."""
-    lock(db, signed.body.round)
-    found = (each for each in words(db, signed.body.round) if each.node == signed.signer)
-    own = next(found, None)
-    if own is None:
-        keep(db, signed, standing)
-        return Outcome.LATE
-    if own.digest != signed.digest:
-        return _keep_as_evidence(db, signed, ConflictingDocument())
-    return Outcome.KNOWN
+    known.append(Word(signed.signer, standing, signed.digest, over(body)))
+    return Outcome.STORED if lacking(known, needed) > 0 else Outcome.ENOUGH
 
 
 def _keep_as_evidence(
@@ -204,25 +193,22 @@ def add_up(spec: RoundSpec, sums: Sequence[PartialSum]) -> Summed | str:
     return Summed(result, wrong)
 
 
-def contradicts(spec: RoundSpec, used: Sequence[PartialSum], late: PartialSum) -> bool:
-    """Tell whether a partial sum contradicts a published result's sums over the same cohort."""
-    combined = _combined(spec, [*used, late])
-    return combined is None or bool(combined.wrong)
-
-
 def blamed(
     spec: RoundSpec, used: Sequence[PartialSum], others: Sequence[PartialSum], late: PartialSum
 ) -> tuple[str, ...]:
-    """Return whose partial sum is wrong, if one contradicts a result; none if it cannot be told.
+    """Return whose partial sum is wrong if `late` contradicts those `used` for a result.
 
-    It may be one that the result is made of, if that rests on too few to be checked.
+    It may be one that the result is made of, if that rests on too few to be checked; then only the
+    `others` over the same cohort may tell, and "unknown" is who it is otherwise.
     """
+    combined = _combined(spec, [*used, late])
+    if combined is not None and not combined.wrong:
+        return ()
     same = [each for each in others if each.over == late.over]
-    for sums in ([*used, late], [*used, *same, late]):
-        combined = _combined(spec, sums)
-        if combined is not None and combined.wrong:
-            return tuple(spec.compute_nodes[index] for index in sorted(combined.wrong))
-    return ()
+    for each in (combined, _combined(spec, [*used, *same, late])):
+        if each is not None and each.wrong:
+            return tuple(spec.compute_nodes[index] for index in sorted(each.wrong))
+    return ("unknown",)
 
 
 def _combined(spec: RoundSpec, sums: Sequence[PartialSum]) -> Combined | None:
@@ -314,25 +300,21 @@ class Aggregator:
         signed = await self._reading.run_sized(len(encoded), self._verified_sum, encoded, spec)
         outcome = await self._journal.run(offer, signed)
         if outcome is Outcome.LATE:
-            outcome = await self._compare_late(spec, signed)
+            await self._compare_late(spec, signed.body)
         self._settle(outcome, signed)
         return outcome in {Outcome.STORED, Outcome.ENOUGH}
 
-    async def _compare_late(
-        self, spec: RoundSpec, signed: Signed[PartialSum]
-    ) -> Outcome | ProtocolError:
-        """Store a partial sum that came after the result, and compare it with the result."""
-        stored = await self._own.storage.run(store.find_partial_sums, spec.digest, Standing.USED)
-        used = [decode(each, PartialSum).body for each in stored]
-        is_wrong = await asyncio.to_thread(contradicts, spec, used, signed.body)
-        standing = Standing.WRONG if is_wrong else Standing.LATE
-        outcome = await self._own.storage.run(add_late_sum, signed, standing)
-        if outcome is Outcome.LATE and is_wrong:
-            stored = await self._own.storage.run(store.find_partial_sums, spec.digest)
-            others = [decode(each, PartialSum).body for each in stored]
-            found = await asyncio.to_thread(blamed, spec, used, others, signed.body)
-            self._tell_wrong(spec, found or ["unknown"])  # which of them cannot be told
-        return outcome
+    async def _compare_late(self, spec: RoundSpec, late: PartialSum) -> None:
+        """Compare a partial sum that came after the result with those that the result has."""
+        run = self._own.storage.run
+        stored = [
+            await run(store.find_partial_sums, spec.digest, which)
+            for which in (Standing.USED, None)
+        ]
+        used, others = ([decode(each, PartialSum).body for each in some] for some in stored)
+        if wrong := await asyncio.to_thread(blamed, spec, used, others, late):
+            await run(store.judge, spec.digest, Standing.WRONG, [late.node])
+            self._tell_wrong(spec, wrong)
 
     def _tell_wrong(self, spec: RoundSpec, nodes: Sequence[str]) -> None:
         for node in nodes:

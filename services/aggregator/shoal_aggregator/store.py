@@ -3,7 +3,7 @@
 A round's row is locked first, so that of two decisions only one is made.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -35,9 +35,13 @@ _STATE: Final = select(rounds.c.phase, rounds.c.nodes, rounds.c.threshold).where
 _LOCKED: Final = _STATE.with_for_update()
 _RECEIVED: Final = received.insert()
 _MOVED: Final = rounds.update().where(_IS_ROUND).values(phase=bindparam("following"))
-_WORDS: Final = select(
-    received.c.node, received.c.standing, received.c.digest, received.c.over
-).where(received.c.round == _ROUND_ID, received.c.slot == WORD)
+_OF_WORD: Final = (received.c.node, received.c.standing, received.c.digest, received.c.over)
+_WORDS: Final = select(*_OF_WORD).where(received.c.round == _ROUND_ID, received.c.slot == WORD)
+_OPEN_WORDS: Final = (
+    select(received.c.round, *_OF_WORD)
+    .join(rounds, rounds.c.id == received.c.round)
+    .where(rounds.c.phase.in_(OPEN), received.c.slot == WORD)
+)
 NEWEST_FIRST: Final = (received.c.place.desc(), rounds.c.id)
 
 
@@ -209,17 +213,19 @@ def due_rounds(db: Connection, now: datetime) -> tuple[list[str], list[str]]:
     """Return which open rounds have enough partial sums, and which are over without.
 
     Enough is one of each node or, from the round's `proceed_at` on, as many as `lacking` asks for;
-    a round that lacks some is over at its `give_up_at`.
+    a round that lacks some is over at its `give_up_at`, which is no earlier.
     """
     columns, complete, overdue = rounds.c, list[str](), list[str]()
+    at, said = milliseconds(now), defaultdict[str, list[Word]](list)
+    for round_id, node, standing, *rest in db.execute(_OPEN_WORDS):
+        said[round_id].append(Word(node, Standing(standing), *rest))
     query = select(columns.id, columns.nodes, columns.threshold, columns.proceed_at)
     query = query.add_columns(columns.give_up_at).where(columns.phase.in_(OPEN))
-    for row in db.execute(query.order_by(columns.give_up_at)).all():
-        said = words(db, row.id)
-        lacks = lacking(said, row.threshold)
-        if lacking(said, row.nodes) <= 0 or (lacks <= 0 and row.proceed_at <= milliseconds(now)):
+    for row in db.execute(query.order_by(columns.give_up_at)):
+        enough = row.threshold if row.proceed_at <= at else row.nodes
+        if lacking(said[row.id], enough) <= 0:
             complete.append(row.id)
-        elif lacks > 0 and row.give_up_at <= milliseconds(now):
+        elif row.give_up_at <= at:
             overdue.append(row.id)
     return complete, overdue
 
@@ -248,12 +254,17 @@ def publish(
     db = writer.db
     if lock(db, round_id).phase not in OPEN or count_sums(db, round_id) != stored:
         return False
-    for standing, nodes in ((Standing.USED, used), (Standing.WRONG, wrong)):
-        here = (received.c.round == round_id) & (received.c.slot == WORD)
-        here &= received.c.node.in_(nodes)
-        db.execute(received.update().where(here).values(standing=standing.value))
+    judge(db, round_id, Standing.USED, used)
+    judge(db, round_id, Standing.WRONG, wrong)
     end(writer, round_id, Phase.PUBLISHED, attest)
     return True
+
+
+def judge(db: Connection, round_id: str, standing: Standing, nodes: Collection[str]) -> None:
+    """Note what these nodes' partial sums are to their round."""
+    here = (received.c.round == round_id) & (received.c.slot == WORD)
+    judged = received.update().where(here, received.c.node.in_(nodes))
+    db.execute(judged.values(standing=standing.value))
 
 
 def abandon(writer: JournalWriter, round_id: str, attest: AttestEnd, *, stored: int | None) -> bool:
