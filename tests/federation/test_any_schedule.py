@@ -21,7 +21,7 @@ KINDS = (
     "/shares",
     "/v1/gossip",
     "/partial-sums",
-    "/result",
+    "/outcome",
 )
 
 RULES = st.builds(

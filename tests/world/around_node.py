@@ -270,9 +270,9 @@ class Federation:
         """Return the sum that the aggregator published, shape (d,)."""
         await self.aggregator.aggregator.step()
         async with client_of(self.aggregator.app) as http:
-            reply = await http.get(f"/v1/rounds/{spec.digest}/result")
+            reply = await http.get(f"/v1/rounds/{spec.digest}/outcome")
         assert reply.status_code == 200, reply.text
-        values = decode_uint64(decode(reply.content, Result).body.values)
+        values = decode_uint64(from_json(reply.json()["documents"][0], Result).body.values)
         return summation.decode(spec.body.sharing, values)
 
 

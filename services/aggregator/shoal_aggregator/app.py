@@ -1,5 +1,6 @@
 """The aggregator's HTTP routes: bytes in, bytes out; `Aggregator` decides."""
 
+from functools import partial
 from typing import Any, Final
 
 from fastapi import FastAPI, Request, Response
@@ -18,13 +19,11 @@ from shoal_kit.web.openapi import (
 )
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result
 from shoal_protocol.rounds.round_spec import LARGEST_DIMENSION, LARGEST_SPEC_BYTES, RoundSpec
-from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import (
     RefusedSpec,
     UnknownRound,
     WrongPhase,
 )
-from shoal_protocol.wire.phases import Phase
 from shoal_protocol.wire.service_errors import (
     ConflictingDocument,
     RoundAbandoned,
@@ -36,7 +35,6 @@ from shoal_protocol.wire.service_errors import (
 from shoal_service.journal_routes import journal_routes
 from shoal_service.replies import (
     RoundId,
-    document,
     listed,
     shown,
     taken,
@@ -51,6 +49,9 @@ PARTIAL_SUM_LIMIT_BYTES: Final = LARGEST_DIMENSION * 8 * 4 // 3 + (1 << 16)
 
 _STATE: Final = having("round", "phase", "partial_sums", "evidence")
 _SUMS: Final = listed_as("documents", signed(PartialSum))
+_OUTCOME: Final = listed_as(
+    "documents", {"anyOf": [signed(each) for each in (Result, Abandonment, PartialSum)]}
+)
 _OF_NODE: Final = (UnknownRound, *SIGNED, WrongRound, ConflictingDocument)
 
 
@@ -61,17 +62,6 @@ def create_app(aggregator: Aggregator, journal: Journal, resources: Resources) -
 
     async def look() -> dict[str, Any]:
         return await run(by_phase, "Rounds", rounds)
-
-    async def result_of(round_id: str) -> bytes | None:
-        """Return a round's signed result, None while it is open.
-
-        Of an abandoned round nothing is released, its partial sums included.
-        """
-        phase, word = await run(store.find_end, round_id)
-        if phase is Phase.ABANDONED:
-            reason = None if word is None else decode(word, Abandonment).body.reason.code
-            raise RoundAbandoned(reason)
-        return word
 
     async def state(round_id: str, status: int = 200) -> Response:
         record = await run(store.find_round, round_id)
@@ -84,11 +74,6 @@ def create_app(aggregator: Aggregator, journal: Journal, resources: Resources) -
             },
             status,
         )
-
-    async def sums_of(round_id: str, standing: Standing) -> Response:
-        if await result_of(round_id) is None:
-            return await state(round_id, 202)
-        return listed(await run(store.find_partial_sums, round_id, standing))
 
     app = resources.application(
         "Shoal aggregator",
@@ -148,40 +133,23 @@ def create_app(aggregator: Aggregator, journal: Journal, resources: Resources) -
         return taken({"round": round_id}, is_new=is_new)
 
     @app.get(
-        "/v1/rounds/{round_id}/partial-sums",
-        **answers(_SUMS, UnknownRound, RoundAbandoned, pending=_STATE),
+        "/v1/rounds/{round_id}/outcome",
+        **answers(_OUTCOME, UnknownRound, pending=_STATE),
     )
-    async def show_partial_sums(round_id: RoundId) -> Response:
-        """Serve the signed partial sums of a published round: 202 before, 410 if abandoned."""
-        return await sums_of(round_id, Standing.USED)
+    async def show_outcome(round_id: RoundId, wait: WaitSeconds = 0) -> Response:
+        """Serve the signed result, then the partial sums that it is made of: 202 while open.
 
-    @app.get(
-        "/v1/rounds/{round_id}/wrong-sums",
-        **answers(_SUMS, UnknownRound, RoundAbandoned, pending=_STATE),
-    )
+        Of an abandoned round the signed abandonment is served, and nothing else.
+        """
+        look = partial(run, store.find_outcome, round_id)
+        found = await resources.changes.until_found(round_id, look, wait)
+        return await state(round_id, 202) if found is None else listed(found)
+
+    @app.get("/v1/rounds/{round_id}/wrong-sums", **answers(_SUMS, UnknownRound))
     async def show_wrong_sums(round_id: RoundId) -> Response:
         """Serve the signed partial sums that contradict those of a published round."""
-        return await sums_of(round_id, Standing.WRONG)
-
-    @app.get(
-        "/v1/rounds/{round_id}/result",
-        **answers(signed(Result), UnknownRound, RoundAbandoned, pending=_STATE),
-    )
-    async def show_result(round_id: RoundId, wait: WaitSeconds = 0) -> Response:
-        """Serve the signed result: 202 while there is none, 410 if the round was abandoned."""
-        found = await resources.changes.until_found(round_id, lambda: result_of(round_id), wait)
-        return await state(round_id, 202) if found is None else document(found)
-
-    @app.get(
-        "/v1/rounds/{round_id}/abandonment",
-        **answers(signed(Abandonment), UnknownRound),
-    )
-    async def show_abandonment(round_id: RoundId) -> Response:
-        """Serve the aggregator's signed abandonment; 404 if the round was not abandoned."""
-        phase, word = await run(store.find_end, round_id)
-        if phase is not Phase.ABANDONED or word is None:
-            raise UnknownRound("the round was not abandoned: ask for its result")
-        return document(word)
+        await run(store.state_of, round_id)
+        return listed(await run(store.find_partial_sums, round_id, Standing.WRONG))
 
     app.include_router(journal_routes(journal))
     return app

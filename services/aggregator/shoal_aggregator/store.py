@@ -325,12 +325,14 @@ def is_published_sum() -> ColumnElement[bool]:
     return is_sum & (rounds.c.phase == Phase.PUBLISHED.value)
 
 
-def find_end(db: Connection, round_id: str) -> tuple[Phase, bytes | None]:
-    """Return a round's phase, and the aggregator's signed word on it: a result or an abandonment.
+def find_outcome(db: Connection, round_id: str) -> list[bytes] | None:
+    """Return the aggregator's signed word on a round, and the sums that a result is made of.
 
-    None while it is open, or once it is forgotten.
+    None while the round is open, or once it is forgotten.
 
     Raises:
         UnknownRound
     """
-    return state_of(db, round_id).phase, journal.find(db, END, round_id)
+    state_of(db, round_id)
+    word = journal.find(db, END, round_id)
+    return None if word is None else [word, *find_partial_sums(db, round_id, Standing.USED)]

@@ -33,9 +33,10 @@ from shoal_protocol.rounds.attestations import (
     StoredAnswers,
     Vote,
 )
+from shoal_protocol.rounds.outcomes import verified_outcome
 from shoal_protocol.sharing import committee_sums, summation
 from shoal_protocol.trust.manifest import ServiceParty
-from shoal_protocol.wire.documents import DocumentT, Signed, decode
+from shoal_protocol.wire.documents import DocumentT, Signed
 from shoal_protocol.wire.encoding import Uint64Vector
 from shoal_protocol.wire.errors import ProtocolError
 from shoal_protocol.wire.phases import FINISHED, Phase
@@ -344,16 +345,17 @@ class Node:
         return False
 
     async def _fetch_abandonment(self, known: Round, aggregator: ServiceParty) -> bool:
-        path = f"/v1/rounds/{known.id}/abandonment"
+        path = f"/v1/rounds/{known.id}/outcome"
         reply = await self._own.peers.to(aggregator).ask("GET", path)
         if reply.status != 200:
             return False
         try:
-            signed = decode(reply.body, Abandonment)
+            signed, _ = verified_outcome(reply.body, known.spec.body, known.consortium)
         except ProtocolError as error:
-            log.error("the aggregator's abandonment cannot be read", problem=error.code)
+            log.error("the aggregator's word on the round is not valid", problem=error.code)
             return False
-        await self._gossip.take([signed])
+        if isinstance(signed.body, Abandonment):
+            await self._gossip.take([signed])
         return aggregator.name in known.abandonments
 
     async def _erase(self, known: Round) -> None:
