@@ -127,7 +127,7 @@ class PlayedRound:
                 raise CannotAttack(f"{name} does not take honest answers: {answer.code}")
 
     async def phase(self, name: str) -> str:
-        """Return in which phase a node or the aggregator has the round, or the refusal's code."""
+        """Return in which phase a node has the round, or the refusal's code."""
         answer = await self.target.ask(name, self.path)
         return answer.code if answer.is_refusal else str(answer.json()["phase"])
 

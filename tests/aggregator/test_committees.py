@@ -56,7 +56,7 @@ async def aggregator(
 
 
 async def send(service: Service, body: bytes) -> object:
-    return await post(service, f"/v1/rounds/{SPEC.digest}/partial-sums", body)
+    return await post(service, f"/v1/rounds/{SPEC.digest}/ends", body)
 
 
 async def result(service: Service) -> Result | None:

@@ -96,7 +96,7 @@ async def aggregator(
 
 
 async def send(service: Service, body: bytes) -> object:
-    return await post(service, f"{PATH}/partial-sums", body)
+    return await post(service, f"{PATH}/ends", body)
 
 
 async def get(service: Service, ending: str) -> tuple[object, bytes]:
@@ -168,7 +168,7 @@ async def test_fewer_sums_than_the_threshold_are_never_opened(
 async def test_a_round_goes_on_without_the_nodes_it_can_spare_and_ends_with_one_more(
     aggregator: Service, clock: HandMovedClock
 ) -> None:
-    path = f"{PATH}/abandonments"
+    path = f"{PATH}/ends"
     assert [await post(aggregator, path, abandonment(node)) for node in (0, 1, 1)] == [
         *(201, 201, 200)
     ]
@@ -221,9 +221,7 @@ async def test_late_sums_are_acknowledged_and_compared_with_the_published_ones(
     assert await get(aggregator, "/outcome") == before
     _, wrong_sums = await get(aggregator, "/wrong-sums")
     assert nodes_of(parse_canonical_json(wrong_sums)["documents"]) == names([4])
-    assert (
-        await aggregator.resources.storage.run(store.find_round, SPEC.digest)
-    ).partial_sums == NODES
+    assert await aggregator.resources.storage.run(store.count_sums, SPEC.digest) == NODES
 
 
 async def test_an_impossible_total_of_just_enough_sums_waits_for_the_end_and_is_not_released(

@@ -20,7 +20,7 @@ KINDS = (
     "/rounds/",
     "/shares",
     "/v1/gossip",
-    "/partial-sums",
+    "/ends",
     "/outcome",
 )
 

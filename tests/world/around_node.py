@@ -262,7 +262,7 @@ class Federation:
 
     def sums(self, spec: Signed[RoundSpec]) -> dict[str, PartialSum]:
         """Return the partial sums that the aggregator took, by node."""
-        path = f"/v1/rounds/{spec.digest}/partial-sums"
+        path = f"/v1/rounds/{spec.digest}/ends"
         taken = [each for each in self.wire.log if each.path == path and each.status in (200, 201)]
         return {each.sender: decode(each.body, PartialSum).body for each in taken}
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final
 
 import structlog
 from prometheus_client import Counter
@@ -42,7 +42,6 @@ from shoal_protocol.rounds.attestations import (
     PartialSum,
     PartialSumReference,
     Result,
-    RoundDocument,
 )
 from shoal_protocol.rounds.outcomes import IMPOSSIBLE, check_partial_sum, is_possible
 from shoal_protocol.rounds.round_spec import RoundSpec
@@ -105,7 +104,7 @@ def offer(
         return _keep_as_evidence(db, signed, ConflictingDocument())
     if is_sum and phase is Phase.ABANDONED:  # also if it is on file: its node must learn of the end
         return RoundAbandoned()
-    if own is not None:  # a sum of which nobody said yet that it was compared is so again
+    if own is not None:  # a late sum that is sent again may not have been compared
         return Outcome.LATE if is_published and own.standing is Standing.LATE else Outcome.KNOWN
     if not is_sum:
         keep(db, signed, Standing.GAVE_UP)
@@ -238,8 +237,6 @@ _READING_THREADS: Final = 2
 PATIENCE_SECONDS: Final = 0.25  # how long a step waits for keepers that do not answer
 _SPECS_IN_MEMORY: Final = 8  # each may be megabytes
 
-DocumentT = TypeVar("DocumentT", bound=RoundDocument)
-
 
 class Aggregator:
     """One aggregator, under the name and key that the manifest lists for it."""
@@ -287,22 +284,29 @@ class Aggregator:
         self._own.wake.set()
         return signed.digest, is_new
 
-    async def take_partial_sum(self, round_id: str, encoded: bytes) -> bool:
-        """Take a Compute node's signed partial sum; return whether it is new.
+    async def take(self, round_id: str, encoded: bytes) -> bool:
+        """Take a Compute node's signed word on a round; return whether it is new.
+
+        It is a partial sum or an abandonment.
 
         Raises:
             UnknownRound, MalformedDocument, UnknownSigner, WrongSigner, BadSignature,
             WrongManifest, WrongRound, WrongCharge, WrongCohort, WrongShare,
             ConflictingDocument
             RoundAbandoned: nothing will be released; the node's sum may be erased.
+            LedgerBroken: as `announce`, of an abandonment: the round may have ended otherwise.
         """
-        spec = await self._spec(round_id)
-        signed = await self._reading.run_sized(len(encoded), self._verified_sum, encoded, spec)
-        outcome = await self._journal.run(offer, signed)
+        spec, decision = await self._spec(round_id), None
+        signed = await self._reading.run_sized(len(encoded), self._verified, encoded, spec)
+        if isinstance(signed.body, Abandonment):
+            await self.keepers.check()
+            said = f"{signed.signer}: {signed.body.reason}"
+            decision = partial(self._abandonment, spec, "called_off_by_node", said[:LONGEST_DETAIL])
+        outcome = await self._journal.run(offer, signed, decision)
         if outcome is Outcome.LATE:
             await self._compare_late(spec, signed.body)
         self._settle(outcome, signed)
-        return outcome in {Outcome.STORED, Outcome.ENOUGH}
+        return outcome in {Outcome.STORED, Outcome.ENOUGH, Outcome.ENDED}
 
     async def _compare_late(self, spec: RoundSpec, late: PartialSum) -> None:
         """Compare a partial sum that came after the result with those that the result has."""
@@ -320,25 +324,6 @@ class Aggregator:
         for node in nodes:
             self._wrong.labels(node).inc()
             log.error("a partial sum contradicts the others", round=spec.digest, party=node)
-
-    async def take_abandonment(self, round_id: str, encoded: bytes) -> bool:
-        """Take a Compute node's signed abandonment; return whether it is new.
-
-        Raises:
-            UnknownRound, MalformedDocument, UnknownSigner, WrongSigner, BadSignature,
-            WrongManifest, WrongRound, ConflictingDocument
-            LedgerBroken: as `announce`: the round may have ended otherwise.
-        """
-        spec = await self._spec(round_id)
-        signed = self._verified(encoded, Abandonment, spec)
-        if signed.signer not in spec.compute_nodes:
-            raise WrongSigner("only Compute nodes call a round off here")
-        await self.keepers.check()
-        said = f"{signed.signer}: {signed.body.reason}"
-        decision = partial(self._abandonment, spec, "called_off_by_node", said[:LONGEST_DETAIL])
-        outcome = await self._journal.run(offer, signed, decision)
-        self._settle(outcome, signed)
-        return outcome in {Outcome.STORED, Outcome.ENDED}
 
     async def is_busy(self) -> bool:
         """Tell whether a round is open, or a trainer may not have fetched what became of one.
@@ -446,24 +431,21 @@ class Aggregator:
         )
         return self._own.sign(body)
 
-    def _verified_sum(self, encoded: bytes, spec: RoundSpec) -> Signed[PartialSum]:
-        signed = self._verified(encoded, PartialSum, spec)
-        check_partial_sum(signed.body, spec)
-        return signed
-
-    def _verified(
-        self, encoded: bytes, kind: type[DocumentT], spec: RoundSpec
-    ) -> Signed[DocumentT]:
-        signed = read_signed(self._own.book, encoded, kind)
+    def _verified(self, encoded: bytes, spec: RoundSpec) -> Signed[Any]:
+        signed: Signed[Any] = read_signed(self._own.book, encoded, PartialSum, Abandonment)
         self._own.book.get(spec.manifest).verify(signed)
         if signed.body.round != spec.digest:
             raise WrongRound
+        if isinstance(signed.body, PartialSum):
+            check_partial_sum(signed.body, spec)
+        elif signed.signer not in spec.compute_nodes:
+            raise WrongSigner("only Compute nodes call a round off here")
         return signed
 
     async def _spec(self, round_id: str) -> RoundSpec:
         if round_id not in self._specs:
-            record = await self._own.storage.run(store.find_round, round_id)
-            self._keep((await asyncio.to_thread(decode, record.spec, RoundSpec)).body)
+            encoded = await self._own.storage.run(store.find_spec, round_id)
+            self._keep((await asyncio.to_thread(decode, encoded, RoundSpec)).body)
         return self._specs[round_id]
 
     def _keep(self, spec: RoundSpec) -> None:

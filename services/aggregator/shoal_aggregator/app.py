@@ -22,7 +22,6 @@ from shoal_protocol.rounds.round_spec import LARGEST_DIMENSION, LARGEST_SPEC_BYT
 from shoal_protocol.wire.errors import (
     RefusedSpec,
     UnknownRound,
-    WrongPhase,
 )
 from shoal_protocol.wire.service_errors import (
     ConflictingDocument,
@@ -47,12 +46,10 @@ from shoal_service.waiting import WaitSeconds
 # base64 of 8 bytes for each coordinate, and room for the rest of the document
 PARTIAL_SUM_LIMIT_BYTES: Final = LARGEST_DIMENSION * 8 * 4 // 3 + (1 << 16)
 
-_STATE: Final = having("round", "phase", "partial_sums", "evidence")
 _SUMS: Final = listed_as("documents", signed(PartialSum))
 _OUTCOME: Final = listed_as(
     "documents", {"anyOf": [signed(each) for each in (Result, Abandonment, PartialSum)]}
 )
-_OF_NODE: Final = (UnknownRound, *SIGNED, WrongRound, ConflictingDocument)
 
 
 def create_app(aggregator: Aggregator, journal: Journal, resources: Resources) -> FastAPI:
@@ -63,25 +60,13 @@ def create_app(aggregator: Aggregator, journal: Journal, resources: Resources) -
     async def look() -> dict[str, Any]:
         return await run(by_phase, "Rounds", rounds)
 
-    async def state(round_id: str, status: int = 200) -> Response:
-        record = await run(store.find_round, round_id)
-        return shown(
-            {
-                "round": round_id,
-                "phase": record.phase.value,
-                "partial_sums": record.partial_sums,
-                "evidence": record.evidence,
-            },
-            status,
-        )
-
     app = resources.application(
         "Shoal aggregator",
         ready=aggregator.keepers.ready,
         busy=aggregator.is_busy,
         look=look,
         body_limit_bytes_by_ending={
-            "/partial-sums": PARTIAL_SUM_LIMIT_BYTES,
+            "/ends": PARTIAL_SUM_LIMIT_BYTES,
             "/v1/rounds": LARGEST_SPEC_BYTES,
         },
     )
@@ -101,49 +86,38 @@ def create_app(aggregator: Aggregator, journal: Journal, resources: Resources) -
         round_id, is_new = await aggregator.announce(await request.body())
         return taken({"round": round_id}, is_new=is_new)
 
-    @app.get("/v1/rounds/{round_id}", **answers(_STATE, UnknownRound))
-    async def show_round(round_id: RoundId) -> Response:
-        """Say where the round stands, in counts."""
-        return await state(round_id)
-
     @app.post(
-        "/v1/rounds/{round_id}/partial-sums",
+        "/v1/rounds/{round_id}/ends",
         **stores(
             having("round"),
-            *_OF_NODE,
+            UnknownRound,
+            *SIGNED,
+            WrongRound,
             WrongCharge,
             WrongCohort,
             WrongShare,
+            ConflictingDocument,
             RoundAbandoned,
-            takes=signed(PartialSum),
+            takes={"anyOf": [signed(PartialSum), signed(Abandonment)]},
         ),
     )
-    async def take_partial_sum(round_id: RoundId, request: Request) -> Response:
-        """Take a Compute node's signed partial sum: 201, or 200 if it is on file."""
-        is_new = await aggregator.take_partial_sum(round_id, await request.body())
-        return taken({"round": round_id}, is_new=is_new)
-
-    @app.post(
-        "/v1/rounds/{round_id}/abandonments",
-        **stores(having("round"), *_OF_NODE, WrongPhase, takes=signed(Abandonment)),
-    )
-    async def take_abandonment(round_id: RoundId, request: Request) -> Response:
-        """Take a Compute node's signed abandonment: 201, or 200 if it is on file."""
-        is_new = await aggregator.take_abandonment(round_id, await request.body())
+    async def take(round_id: RoundId, request: Request) -> Response:
+        """Take a Compute node's signed partial sum or abandonment: 201, or 200 if on file."""
+        is_new = await aggregator.take(round_id, await request.body())
         return taken({"round": round_id}, is_new=is_new)
 
     @app.get(
         "/v1/rounds/{round_id}/outcome",
-        **answers(_OUTCOME, UnknownRound, pending=_STATE),
+        **answers(_OUTCOME, UnknownRound, pending=having("round")),
     )
     async def show_outcome(round_id: RoundId, wait: WaitSeconds = 0) -> Response:
         """Serve the signed result, then the partial sums that it is made of: 202 while open.
 
         Of an abandoned round the signed abandonment is served, and nothing else.
         """
-        look = partial(run, store.find_outcome, round_id)
-        found = await resources.changes.until_found(round_id, look, wait)
-        return await state(round_id, 202) if found is None else listed(found)
+        find = partial(run, store.find_outcome, round_id)
+        found = await resources.changes.until_found(round_id, find, wait)
+        return shown({"round": round_id}, 202) if found is None else listed(found)
 
     @app.get("/v1/rounds/{round_id}/wrong-sums", **answers(_SUMS, UnknownRound))
     async def show_wrong_sums(round_id: RoundId) -> Response:

@@ -5,7 +5,6 @@ A round's row is locked first, so that of two decisions only one is made.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
@@ -50,7 +49,7 @@ class Standing(StrEnum):
 
     OPEN = "open"  # a partial sum, and there is no result yet
     USED = "used"  # the result is made of this sum and others
-    LATE = "late"  # the sum agrees with the result, and came after it
+    LATE = "late"  # the sum came after the result, and nothing shows that it contradicts it
     WRONG = "wrong"  # the sum contradicts those that the result is made of
     GAVE_UP = "gave_up"  # an abandonment
     EVIDENCE = "evidence"  # not the node's first document
@@ -147,16 +146,6 @@ def milliseconds(moment: datetime) -> int:
     return round(moment.timestamp() * 1000)
 
 
-@dataclass(frozen=True)
-class RoundRecord:
-    """A round's state: its signed spec, its phase and counts."""
-
-    spec: bytes
-    phase: Phase
-    partial_sums: int
-    evidence: int
-
-
 def add_round(db: Connection, signed: Signed[RoundSpec]) -> bool:
     """Store an announced round; False if it is known.
 
@@ -190,23 +179,17 @@ def knows_round(db: Connection, round_id: str) -> bool:
     return db.execute(_STATE, {"round_id": round_id}).first() is not None
 
 
-def find_round(db: Connection, round_id: str) -> RoundRecord:
-    """Return a round.
+def find_spec(db: Connection, round_id: str) -> bytes:
+    """Return a round's signed spec.
 
     Raises:
         UnknownRound
     """
-    row = db.execute(select(rounds.c.spec, rounds.c.phase).where(_IS_ROUND), {"round_id": round_id})
-    if (found := row.one_or_none()) is None:
+    query = select(rounds.c.spec).where(_IS_ROUND)
+    encoded: bytes | None = db.execute(query, {"round_id": round_id}).scalar()
+    if encoded is None:
         raise UnknownRound
-    query = select(received.c.standing).where(received.c.round == round_id)
-    standings = [Standing(each) for each in db.execute(query).scalars()]
-    return RoundRecord(
-        spec=found.spec,
-        phase=Phase(found.phase),
-        partial_sums=sum(each in _SUMS for each in standings),
-        evidence=sum(each in (Standing.EVIDENCE, Standing.WRONG) for each in standings),
-    )
+    return encoded
 
 
 def due_rounds(db: Connection, now: datetime) -> tuple[list[str], list[str]]:

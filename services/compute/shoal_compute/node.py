@@ -331,8 +331,9 @@ class Node:
         if own is None:
             raise ValueError("a round that has ended here has this node's last word")
         party = at_present(self._own.book, known.consortium.manifest.aggregator)
-        path = f"/v1/rounds/{known.id}/{'partial-sums' if is_sum else 'abandonments'}"
-        reply = await self._own.peers.to(party).ask("POST", path, own.encode())
+        reply = await self._own.peers.to(party).ask(
+            "POST", f"/v1/rounds/{known.id}/ends", own.encode()
+        )
         if is_sum and reply.status == 410:
             return await self._fetch_abandonment(known, party)
         # 404 for good: after the deadline the round can no longer be announced there

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from shoal_aggregator import assembly as aggregator
+from shoal_aggregator import store
 from shoal_compute import attesting
 from shoal_compute import node as node_module
 from shoal_compute.assembly import Service
@@ -65,10 +66,9 @@ class Collector:
         """Offer a node's sum over `cohort`, or its abandonment; return whether it was taken."""
         if cohort:
             signed: Signed[Any] = self._sum_of(node, cohort)
-            reply = await self.ask("POST", "/partial-sums", signed.encode())
         else:
             signed = self.world.abandonment(node)
-            reply = await self.ask("POST", "/abandonments", signed.encode())
+        reply = await self.ask("POST", "/ends", signed.encode())
         return reply.status_code in (200, 201)
 
     async def end(self) -> None:
@@ -91,8 +91,9 @@ class Collector:
 
     async def compare(self, collected: Collected) -> None:
         """Compare what the aggregator tells with the model's; it may be asked at any time."""
-        record = (await self.ask("GET", "")).json()
-        assert record["partial_sums"] == sum(map(bool, collected.sums)), (record, collected)
+        run, round_id = self.service.resources.storage.run, self.world.spec.digest
+        kept = await run(store.count_sums, round_id)
+        assert kept == sum(map(bool, collected.sums)), (kept, collected)
         reply = await self.ask("GET", "/outcome")
         is_open = collected.phase == "open"
         assert reply.status_code == (202 if is_open else 200), (reply.text, collected)
