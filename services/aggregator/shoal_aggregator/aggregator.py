@@ -64,7 +64,6 @@ from shoal_service.keepers import Keepers
 from shoal_service.service import Resources
 from shoal_service.signed_documents import read_signed
 from shoal_service.storage.journal import Journal, JournalWriter
-from shoal_service.work import Work
 
 log = structlog.get_logger()
 
@@ -244,7 +243,7 @@ class Aggregator:
     def __init__(self, resources: Resources, journal: Journal, keepers: Keepers) -> None:
         """Go on from what the storage holds; what is decided is signed in the `journal`."""
         self._own, self._journal, self.keepers = resources, journal, keepers
-        self._work = Work(resources.clock)
+        self._work = resources.work()
         self._fetched: set[str] = set()  # rounds whose outcome their trainer has, by its word
         self._reading = resources.worker("reading", threads=_READING_THREADS)
         registry = resources.registry
@@ -360,10 +359,6 @@ class Aggregator:
             log.warning("storage unavailable: rounds are decided once it answers again")
         except LedgerBroken:
             log.warning("the aggregator was set back: it decides on no round")
-
-    async def close(self) -> None:
-        """End what is under way."""
-        await self._work.close()
 
     async def _apart(self, decide: Callable[[str], Awaitable[None]], round_id: str) -> None:
         """Decide on one round; a fault in it must not stop the others."""

@@ -220,7 +220,7 @@ class Jobs(ListedJobs):
         # the last thing: owners are not asked about what could not be joined
         if not self._approvals.are_given(signed, until=request.join_deadline):
             return False
-        join = self._signed(membership.JOINED, job, request.manifest, holder)
+        join = self._signed(membership.JOINED, request, holder)
         self._state.add_job(job, signed.encode(), cost=cost, slots=able, join=join)
         self._report("job joined", job=job, slots=len(able))
         return True
@@ -280,11 +280,10 @@ class Jobs(ListedJobs):
         if found.ended not in (None, LEFT):
             raise WrongPhase(f"the job has ended here already ({found.ended}), and holds no budget")
         if holder is not None:
-            manifest = decode(found.request, JobRequest).body.manifest
-            leave = self._signed(membership.LEFT, job, manifest, holder)
+            leave = self._signed(membership.LEFT, decode(found.request, JobRequest).body, holder)
         self._state.end_job(job, LEFT, leave=leave)
         self._report("job ended", job=job, reason=LEFT)
 
-    def _signed(self, state: membership.State, job: str, manifest: str, holder: int) -> bytes:
-        body = Membership(manifest=manifest, job=job, holder=holder, state=state)
+    def _signed(self, state: membership.State, request: JobRequest, holder: int) -> bytes:
+        body = Membership(manifest=request.manifest, job=request.digest, holder=holder, state=state)
         return sign(body, Role.HOLDER, self._site.key).encode()

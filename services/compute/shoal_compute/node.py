@@ -46,7 +46,6 @@ from shoal_service.service import Resources
 from shoal_service.storage.database import insert_new
 from shoal_service.storage.journal import Journal
 from shoal_service.storage.thread import StorageThread
-from shoal_service.work import Work
 
 log = structlog.get_logger()
 
@@ -149,7 +148,7 @@ class Node:
         self._rounds, self._gossip, self._summing = rounds, gossip, summing
         self._leadership, self._keepers, self._journal = leadership, keepers, journal
         self._paces: dict[str, Pace] = defaultdict(Pace)  # of reports, by round
-        self._work = Work(resources.clock)
+        self._work = resources.work()
         self._stepping = asyncio.Lock()
 
     async def step(self) -> None:
@@ -391,7 +390,3 @@ class Node:
     def _retire(self, known: Round) -> None:
         self._gossip.forget(known)
         self._rounds.retire(known)
-
-    async def close(self) -> None:
-        """End the work in progress; what is not done is done after the next start."""
-        await self._work.close()

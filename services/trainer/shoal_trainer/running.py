@@ -32,7 +32,6 @@ from shoal_protocol.wire.errors import LedgerBroken, NotReady, ProtocolError, Wr
 from shoal_protocol.wire.phases import FINISHED, JobEvent, JobPhase, Phase
 from shoal_protocol.wire.service_errors import StorageUnavailable
 from shoal_service.keepers import Keepers
-from shoal_service.work import Work
 from shoal_studies.catalogue.variational import Variational
 from shoal_studies.contract import Learner, RequestedRound
 from shoal_studies.registry import Posterior, learner_for
@@ -180,7 +179,7 @@ class Runner:
         self._resources, self._keepers = resources, keepers
         self._peers, self._long_polls = peers, long_polls
         self._jobs: dict[str, RunningJob] = {}
-        self._work = Work(resources.clock)
+        self._work = resources.work()
 
     async def step(self, running: Sequence[JobRecord]) -> None:
         """Take every job of those that run as far as it goes now.
@@ -219,10 +218,6 @@ class Runner:
         """Return when the oldest round was opened that is not over; None: there is none."""
         specs = await self._resources.storage.run(_open_rounds)
         return min((decode(each, RoundSpec).body.opened_at for each in specs), default=None)
-
-    async def close(self) -> None:
-        """Cancel running tasks."""
-        await self._work.close()
 
     async def _carry_on(self, record: JobRecord) -> None:
         """Take a job as far as it goes; a fault in one job must not stop the others."""
