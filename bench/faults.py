@@ -104,9 +104,8 @@ async def run_job(trust: Trust, directory: Path, sharing: Sharing, seed: str) ->
 
 
 async def _reason(federation: Federation, round_id: str) -> str:
-    answer = await federation.ask("aggregator", f"/v1/rounds/{round_id}/abandonment")
-    if answer.status_code == 200:
-        return str(answer.json()["body"]["reason"]["code"])
+    for end in (await federation.outcome(round_id))[:1]:
+        return str(end["body"]["reason"]["code"])
     return "not accepted by all services in time"
 
 

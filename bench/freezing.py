@@ -38,7 +38,7 @@ async def measure(directory: Path, *, clients: int, dimension: int) -> dict[str,
             requests = [request(service, "POST", path, body) for body in bodies]
             await ask(service, requests, connections=2)
         async with drive.connection("aggregator") as aggregator, asyncio.timeout(PATIENCE_SECONDS):
-            path, published = f"/v1/rounds/{spec.digest}/result?wait=20", False
+            path, published = f"/v1/rounds/{spec.digest}/outcome?wait=20", False
             while not published:
                 published = (await aggregator.ask("GET", path, wait_seconds=20)).status == 200
             await asyncio.sleep(1)  # for the last acknowledgement to be logged

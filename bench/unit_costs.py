@@ -28,7 +28,7 @@ from nacl.signing import SigningKey
 from bench import node_costs
 from bench.command import options
 from bench.drive import FIRST_PHONE, Drive, phone_key, quickstart
-from shoal_protocol.jobs.membership import Join
+from shoal_protocol.jobs.membership import Membership
 from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.sharing.shares import SEED_BYTES, ShareKind
@@ -117,7 +117,9 @@ def _join(directory: Path) -> float:
     consortium = Drive(directory).consortium
     joins = [
         sign(
-            Join(manifest=consortium.digest, job=_JOB, holder=FIRST_PHONE + number),
+            Membership(
+                manifest=consortium.digest, job=_JOB, holder=FIRST_PHONE + number, state="joined"
+            ),
             Role.HOLDER,
             phone_key(number),
         ).encode()
@@ -126,7 +128,7 @@ def _join(directory: Path) -> float:
 
     def read() -> None:
         for each in joins:
-            consortium.verify_in_force(decode(each, Join), consortium)
+            consortium.verify_in_force(decode(each, Membership), consortium)
 
     return least(read, len(joins))
 

@@ -22,7 +22,7 @@ _KINDS: Final = (
     (re.compile(r"/v1/rounds/[^/]+/shares"), "upload"),
     (re.compile(r"/v1/rounds/[^/]+/shares/bulk"), "bulk upload"),
     (re.compile(r"/v1/rounds/[^/]+/shares/stored"), "receipt query"),
-    (re.compile(r"/v1/jobs/[^/]+/joins"), "join"),
+    (re.compile(r"/v1/jobs/[^/]+/memberships"), "membership"),
     (re.compile(r"/v1/crowds/[^/]+/draws"), "draw"),
     (re.compile(r"/v1/crowds/[^/]+/submissions"), "submission"),
     (re.compile(r".*"), "other"),

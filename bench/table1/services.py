@@ -35,7 +35,7 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.envelope import frame
 from shoal_protocol.trust.manifest import ServiceParty
-from shoal_protocol.wire.documents import Signed, decode
+from shoal_protocol.wire.documents import Signed, from_json
 from shoal_protocol.wire.encoding import Uint64Vector
 from shoal_protocol.wire.vectors import decode_uint64
 from shoal_service.storage.database import open_engine, sqlite_url
@@ -159,13 +159,13 @@ class Services:
         return [[each[node] for each in made] for node in range(len(boxes))]
 
     async def _published(self, spec: Signed[RoundSpec], noise: Any, clients: int) -> None:
-        path = f"/v1/rounds/{spec.digest}/result?wait=20"
+        path = f"/v1/rounds/{spec.digest}/outcome?wait=20"
         async with self.drive.connection("aggregator") as aggregator:
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 answer = await aggregator.ask("GET", path, wait_seconds=20)
                 while answer.status == 202:
                     answer = await aggregator.ask("GET", path, wait_seconds=20)
-        result = decode(answer.body, Result).body
+        result = from_json(answer.json()["documents"][0], Result).body
         value = spec.body.query.encode(np.full((1, len(spec.body.query.column_names)), 0.25))
         expected = clients * value + clients % 2 * noise[0]
         if not np.array_equal(decode_uint64(result.values).view(np.int64), expected):

@@ -85,7 +85,7 @@ async def call_off(played: PlayedRound) -> None:
         reason=AbandonmentReason(code="called_off_by_node"),
         entry=PLACE,
     )
-    path = f"{played.path}/abandonments"
+    path = f"{played.path}/ends"
     await target.send(target.aggregator, path, target.sign(body, node).encode())
     signed = await played.outcome()
     for name in target.nodes:

@@ -13,7 +13,7 @@ from pyroaring import BitMap
 
 from shoal_holder.contribution import box_keys, draw_noise, seal_contribution
 from shoal_holder.noise import exact_noise
-from shoal_kit.outcome import GONE, OK
+from shoal_kit.outcome import OK
 from shoal_kit.peers.exchange import Reply
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.queries import Column, Mechanism, Query, SecondMomentMatrix, SecondMoments
@@ -31,7 +31,7 @@ from shoal_protocol.sharing.envelope import ANSWER_BYTES, frame
 from shoal_protocol.sharing.received import parse
 from shoal_protocol.sharing.schemes import ADDITIVE, Sharing
 from shoal_protocol.sharing.shares import from_ring
-from shoal_protocol.wire.documents import Signed, decode, from_json
+from shoal_protocol.wire.documents import Signed, from_json
 from shoal_protocol.wire.encoding import Int64Vector
 from shoal_protocol.wire.errors import ProtocolError, UnknownRound
 from shoal_protocol.wire.vectors import decode_uint64
@@ -127,7 +127,7 @@ class PlayedRound:
                 raise CannotAttack(f"{name} does not take honest answers: {answer.code}")
 
     async def phase(self, name: str) -> str:
-        """Return in which phase a node or the aggregator has the round, or the refusal's code."""
+        """Return in which phase a node has the round, or the refusal's code."""
         answer = await self.target.ask(name, self.path)
         return answer.code if answer.is_refusal else str(answer.json()["phase"])
 
@@ -149,16 +149,14 @@ class PlayedRound:
         target, aggregator = self.target, self.target.aggregator
 
         async def is_over() -> bool:
-            answer = await target.ask(aggregator, f"{self.path}/result")
-            return answer.status in (OK, GONE)
+            return (await target.ask(aggregator, f"{self.path}/outcome")).status == OK
 
         left = (self.spec.give_up_at - target.clock()).total_seconds()
         await target.until(is_over, "the end of a round", seconds=left + PATIENCE_SECONDS)
-        answer = await target.ask(aggregator, f"{self.path}/result")
-        if answer.status == GONE:
-            answer = await target.ask(aggregator, f"{self.path}/abandonment")
+        answer = await target.ask(aggregator, f"{self.path}/outcome")
         try:
-            signed: Signed[RoundDocument] = decode(answer.body, Result, Abandonment)
+            [end, *_] = answer.json()["documents"]
+            signed: Signed[RoundDocument] = from_json(end, Result, Abandonment)
             target.consortium.verify(signed)
         except ProtocolError as error:
             raise CannotAttack(f"the aggregator's word does not verify: {error}") from error
@@ -217,10 +215,11 @@ class PlayedRound:
 
     async def partial_sums(self) -> list[Signed[PartialSum]]:
         """Return the partial sums that the aggregator shows; none before the result."""
-        answer = await self.target.ask(self.target.aggregator, f"{self.path}/partial-sums")
+        answer = await self.target.ask(self.target.aggregator, f"{self.path}/outcome")
         if answer.status != OK:
             return []
-        return [from_json(value, PartialSum) for value in json.loads(answer.body)["documents"]]
+        [_, *sums] = json.loads(answer.body)["documents"]
+        return [from_json(value, PartialSum) for value in sums]
 
 
 def query_of(target: Target) -> Query:

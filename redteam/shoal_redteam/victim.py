@@ -23,6 +23,7 @@ from shoal_holder.records import Identity, Records
 from shoal_holder.site import Sources
 from shoal_kit.manifest_book import ManifestBook
 from shoal_protocol.jobs.charges import Charges, ChargesQuery
+from shoal_protocol.jobs.membership import JOINED, Membership
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_redteam.findings import CannotAttack
@@ -59,11 +60,10 @@ class FakeNetwork(httpx.AsyncBaseTransport):
                 return _json({"jobs": [{"job": self.job.digest, "phase": "joining"}]})
             case ["v1", "jobs", _, "request"]:
                 return httpx.Response(_OK, content=self.job.encode())
-            case ["v1", "jobs", job, "joins"]:
-                self.joined.add(job)
+            case ["v1", "jobs", job, "memberships"]:
+                if decode(body, Membership).body.state == JOINED:  # else its owners are asked
+                    self.joined.add(job)
                 return _json({"job": self.job.digest}, _CREATED)
-            case ["v1", "jobs", _, "approvals"]:  # whose owners are asked
-                return _json({}, _CREATED)
             case ["v1", "jobs", job, "rounds", number]:
                 if job != self.job.digest:
                     return _json({}, _ACCEPTED if job in self.waiting else _GONE)

@@ -10,7 +10,7 @@ from shoal_aggregator.assembly import Service
 from shoal_protocol.rounds.attestations import PartialSum, Result, digest_in
 from shoal_protocol.sharing.schemes import AdditiveSharing, ThresholdSharing
 from shoal_protocol.sharing.shares import from_ring
-from shoal_protocol.wire.documents import decode
+from shoal_protocol.wire.documents import from_json
 from shoal_protocol.wire.vectors import decode_uint64, encode_uint64
 from tests.aggregator.conftest import told_of
 from tests.world import examples
@@ -56,13 +56,15 @@ async def aggregator(
 
 
 async def send(service: Service, body: bytes) -> object:
-    return await post(service, f"/v1/rounds/{SPEC.digest}/partial-sums", body)
+    return await post(service, f"/v1/rounds/{SPEC.digest}/ends", body)
 
 
 async def result(service: Service) -> Result | None:
     async with client_of(service.app) as http:
-        response = await http.get(f"/v1/rounds/{SPEC.digest}/result")
-    return decode(response.content, Result).body if response.status_code == 200 else None
+        response = await http.get(f"/v1/rounds/{SPEC.digest}/outcome")
+    if response.status_code != 200:
+        return None
+    return from_json(response.json()["documents"][0], Result).body
 
 
 async def test_nobody_is_waited_for_once_all_that_are_named_have_sent(aggregator: Service) -> None:

@@ -63,7 +63,7 @@ def publish(db: Connection) -> bool:
 
 def phase_of(engine: Engine) -> Phase:
     with engine.begin() as db:
-        return store.find_round(db, ROUND).phase
+        return store.state_of(db, ROUND).phase
 
 
 def test_a_round_is_not_abandoned_over_its_total_while_a_sum_is_missing(engine: Engine) -> None:

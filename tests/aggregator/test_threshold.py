@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from shoal_protocol.rounds.attestations import (
 from shoal_protocol.sharing.schemes import ThresholdSharing
 from shoal_protocol.sharing.shamir import MODULUS
 from shoal_protocol.sharing.shares import from_ring
-from shoal_protocol.wire.documents import decode
+from shoal_protocol.wire.documents import from_json
 from shoal_protocol.wire.encoding import parse_canonical_json
 from shoal_protocol.wire.vectors import decode_uint64, encode_uint64
 from tests.aggregator.conftest import told_of
@@ -95,7 +96,7 @@ async def aggregator(
 
 
 async def send(service: Service, body: bytes) -> object:
-    return await post(service, f"{PATH}/partial-sums", body)
+    return await post(service, f"{PATH}/ends", body)
 
 
 async def get(service: Service, ending: str) -> tuple[object, bytes]:
@@ -105,16 +106,26 @@ async def get(service: Service, ending: str) -> tuple[object, bytes]:
     return (problem_code(response) if status >= 400 else status), response.content
 
 
+async def outcome(service: Service) -> list[Any]:
+    """Return the documents of the round's outcome; none while it is open."""
+    status, encoded = await get(service, "/outcome")
+    assert status in (200, 202)
+    return parse_canonical_json(encoded)["documents"] if status == 200 else []
+
+
 async def result(service: Service) -> Result | None:
-    status, encoded = await get(service, "/result")
-    return decode(encoded, Result).body if status == 200 else None
+    shown = await outcome(service)
+    return from_json(shown[0], Result).body if shown else None
 
 
-async def documents(service: Service, ending: str) -> list[str]:
-    """Return the nodes whose partial sums are served there."""
-    status, encoded = await get(service, ending)
-    assert status == 200
-    return [each["body"]["node"] for each in parse_canonical_json(encoded)["documents"]]
+async def abandoned(service: Service) -> str:
+    [shown] = await outcome(service)
+    return from_json(shown, Abandonment).body.reason.code
+
+
+def nodes_of(documents: list[Any]) -> list[str]:
+    """Return the nodes whose partial sums these are."""
+    return [from_json(each, PartialSum).body.node for each in documents]
 
 
 def names(nodes: list[int]) -> list[str]:
@@ -136,11 +147,10 @@ async def test_all_sums_are_waited_for_until_the_time_to_proceed(
     clock.now = SPEC.deadline
     await aggregator.step()
     assert await result(aggregator) is None
-    assert (await get(aggregator, "/partial-sums"))[0] == 202
     clock.now = SPEC.proceed_at
     await aggregator.step()
     rests_on(await result(aggregator), [0, 3, 4])
-    assert await documents(aggregator, "/partial-sums") == names([0, 3, 4])
+    assert nodes_of((await outcome(aggregator))[1:]) == names([0, 3, 4])
 
 
 async def test_fewer_sums_than_the_threshold_are_never_opened(
@@ -152,23 +162,20 @@ async def test_fewer_sums_than_the_threshold_are_never_opened(
         clock.now = moment
         assert await result(aggregator) is None
         await aggregator.step()
-    assert (await get(aggregator, "/result"))[0] == "round-abandoned"
-    assert (await get(aggregator, "/partial-sums"))[0] == "round-abandoned"
+    assert await abandoned(aggregator) == "partial_sums_missing"
 
 
 async def test_a_round_goes_on_without_the_nodes_it_can_spare_and_ends_with_one_more(
     aggregator: Service, clock: HandMovedClock
 ) -> None:
-    path = f"{PATH}/abandonments"
+    path = f"{PATH}/ends"
     assert [await post(aggregator, path, abandonment(node)) for node in (0, 1, 1)] == [
         *(201, 201, 200)
     ]
     await send(aggregator, signed(SUMS[2]))
-    assert (await get(aggregator, "/result"))[0] == 202
+    assert await result(aggregator) is None
     assert await post(aggregator, path, abandonment(3)) == 201
-    status, encoded = await get(aggregator, "/abandonment")
-    assert status == 200
-    assert decode(encoded, Abandonment).body.reason.code == "called_off_by_node"
+    assert await abandoned(aggregator) == "called_off_by_node"
     assert await send(aggregator, signed(SUMS[4])) == "round-abandoned"
 
 
@@ -194,7 +201,7 @@ async def test_a_wrong_sum_among_four_waits_for_the_fifth_which_tells_them_apart
         assert await send(aggregator, body) == 201
     clock.now = SPEC.proceed_at
     await aggregator.step()
-    assert (await get(aggregator, "/result"))[0] == 202
+    assert await result(aggregator) is None
     await send(aggregator, signed(SUMS[4]))
     await aggregator.step()
     rests_on(await result(aggregator), [1, 2, 3, 4])
@@ -207,16 +214,14 @@ async def test_late_sums_are_acknowledged_and_compared_with_the_published_ones(
         await send(aggregator, signed(SUMS[node]))
     clock.now = SPEC.proceed_at
     await aggregator.step()
-    before = await get(aggregator, "/result")
+    before = await get(aggregator, "/outcome")
     assert [await send(aggregator, signed(SUMS[3])) for _ in range(2)] == [200, 200]
     assert await send(aggregator, wrong(3)) == "conflicting-document"
     assert [await send(aggregator, wrong(4)) for _ in range(2)] == [200, 200]
-    assert await get(aggregator, "/result") == before
-    assert await documents(aggregator, "/partial-sums") == names([0, 1, 2])
-    assert await documents(aggregator, "/wrong-sums") == names([4])
-    assert (
-        await aggregator.resources.storage.run(store.find_round, SPEC.digest)
-    ).partial_sums == NODES
+    assert await get(aggregator, "/outcome") == before
+    _, wrong_sums = await get(aggregator, "/wrong-sums")
+    assert nodes_of(parse_canonical_json(wrong_sums)["documents"]) == names([4])
+    assert await aggregator.resources.storage.run(store.count_sums, SPEC.digest) == NODES
 
 
 async def test_an_impossible_total_of_just_enough_sums_waits_for_the_end_and_is_not_released(
@@ -229,10 +234,10 @@ async def test_an_impossible_total_of_just_enough_sums_waits_for_the_end_and_is_
         await send(aggregator, signed(body))
     clock.now = SPEC.proceed_at
     await aggregator.step()
-    assert (await get(aggregator, "/result"))[0] == 202
+    assert await result(aggregator) is None
     clock.now = SPEC.give_up_at
     await aggregator.step()
-    assert (await get(aggregator, "/result"))[0] == "round-abandoned"
+    assert await abandoned(aggregator) == "sum_failed"
 
 
 async def test_late_honest_sums_name_the_liar_that_the_result_rests_on(

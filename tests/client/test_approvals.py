@@ -21,7 +21,7 @@ from shoal_kit.peers import service_calls
 from shoal_kit.private_files import write_new
 from shoal_kit.tls_certificates import self_signed
 from shoal_protocol.crowds.draws import CrowdJobRequest
-from shoal_protocol.jobs.membership import ApprovalNotice, approval_of
+from shoal_protocol.jobs.membership import JOINED, Membership, approval_of
 from shoal_protocol.wire.documents import decode, sign
 from shoal_protocol.wire.encoding import format_time
 from tests.client.test_agent import owner_token, start
@@ -62,14 +62,17 @@ async def agent(world: World, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
     await service.close()
 
 
-def heard(world: World) -> list[ApprovalNotice]:
+def heard(world: World) -> list[Membership]:
     """Have the trainer take notices; return what comes."""
-    taken: list[ApprovalNotice] = []
+    taken: list[Membership] = []
 
     def trainer(request: httpx.Request) -> httpx.Response | None:
-        if not request.url.path.endswith("/approvals"):
+        if not request.url.path.endswith("/memberships"):
             return None
-        taken.append(decode(request.content, ApprovalNotice).body)
+        said = decode(request.content, Membership).body
+        if said.state == JOINED:
+            return None
+        taken.append(said)
         return httpx.Response(201, json={})
 
     world.wire.scripts["trainer"] = trainer
@@ -177,7 +180,7 @@ async def test_a_crowd_job_asks_once_and_is_contributed_to_when_it_is_approved(
 async def test_a_refusal_that_did_not_arrive_is_not_told_once_the_time_to_decide_is_over(
     world: World, agent: Service
 ) -> None:
-    world.wire.cut("holder", "trainer", "/approvals")
+    world.wire.cut("holder", "trainer", "/memberships")
     request = world.submit()
     await agent.step()
     assert (await decided(world, "refuse", request.digest, "alice", "--yes")).exit_code == 0
@@ -191,8 +194,8 @@ async def test_a_refusal_that_did_not_arrive_is_not_told_once_the_time_to_decide
 def told(world: CrowdWorld) -> list[str]:
     """Return what the trainer was told of the owners' approval of the crowd job."""
     notices = [
-        decode(each.body, ApprovalNotice)
+        decode(each.body, Membership)
         for each in world.wire.log
-        if each.path == f"/v1/jobs/{world.job}/approvals"
+        if each.path == f"/v1/jobs/{world.job}/memberships"
     ]
     return [each.body.state for each in notices]

@@ -106,7 +106,7 @@ async def test_a_job_is_decided_once_and_joined_with_the_same_bytes(
     sent: list[bytes] = []
 
     def lose_answers(request: httpx.Request) -> httpx.Response | None:
-        if request.url.path.endswith("/joins"):
+        if request.url.path.endswith("/memberships"):
             sent.append(request.content)
             raise httpx.ReadTimeout("the answer was lost")
         return None
@@ -393,7 +393,7 @@ async def test_no_request_names_a_client_in_its_address(world: World, holder: Da
             "/v1/charges?after=0",
             "/v1/jobs/joining",
             "/v1/jobs//request",
-            "/v1/jobs//joins",
+            "/v1/jobs//memberships",
             "/v1/jobs//rounds/0",
             "/v1/jobs//rounds/1",
             "/v1/rounds//shares",

@@ -34,10 +34,8 @@ class Parties:
             own = [each.to_json() for each in by[name] if each.body.kind != "partial_sum"]
             self.shown[name, "documents"] = own
             self.shown[name, "spec"] = [SIGNED_SPEC.to_json()]
-        sums = [each for each in documents if each.body.kind == "partial_sum"]
-        self.shown["aggregator", "partial-sums"] = [each.to_json() for each in sums]
-        self.shown["aggregator", "result"] = [
-            each.to_json() for each in documents if each.body.kind == "result"
+        self.shown["aggregator", "outcome"] = [
+            each.to_json() for each in documents if each.body.kind in ("result", "partial_sum")
         ]
 
     async def ask(self, party: ServiceParty, path: str, notice: object) -> list[Any]:

@@ -22,7 +22,6 @@ from shoal_protocol.rounds.attestations import (
 )
 from shoal_protocol.rounds.outcomes import (
     verified_outcome,
-    verified_partial_sums,
 )
 from shoal_protocol.rounds.round_spec import AskedHolders, RoundSpec
 from shoal_protocol.sharing.envelope import receipt_query
@@ -140,28 +139,18 @@ def _read_round(study: Study, round_id: str) -> Round:
                 holdings[signed.body.node] = signed.body
             elif isinstance(signed.body, Vote):
                 votes[signed.body.node] = signed.body
-    result = study.ask("aggregator", f"/v1/rounds/{round_id}/result")
-    abandonment = study.ask("aggregator", f"/v1/rounds/{round_id}/abandonment")
+    outcome, end = study.ask("aggregator", f"/v1/rounds/{round_id}/outcome"), None
+    if outcome.status == 200:
+        signed, _ = verified_outcome(outcome.body.encode(), spec.body, study.consortium)
+        end = signed.body
     return Round(
         spec=spec.body,
         asked=AskedHolders.of(spec.body.clients(), study.consortium.roster),
-        result=_released(study, spec.body, result.body) if result.status == 200 else None,
-        abandonment=(
-            verified_outcome(abandonment.body.encode(), spec.body, study.consortium).body
-            if abandonment.status == 200
-            else None
-        ),
+        result=end if isinstance(end, Result) else None,
+        abandonment=end if isinstance(end, Abandonment) else None,
         holdings=holdings,
         votes=votes,
     )
-
-
-def _released(study: Study, spec: RoundSpec, result: str) -> Result:
-    """Return a result that is the total of partial sums which its nodes signed."""
-    verified = verified_outcome(result.encode(), spec, study.consortium).body
-    shown = study.ask("aggregator", f"/v1/rounds/{spec.digest}/partial-sums")
-    verified_partial_sums(shown.body.encode(), verified, spec, study.consortium)
-    return verified
 
 
 def read_outbox(compose: Compose, hospital: str) -> Outbox:

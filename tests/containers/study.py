@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from shoal_protocol.rounds.attestations import Abandonment, Result
 from shoal_protocol.trust.manifest import Consortium
-from shoal_protocol.wire.documents import DocumentT, Signed, decode
+from shoal_protocol.wire.documents import DocumentT, Signed, decode, from_json
 from tests.containers.compose import Compose
 from tests.containers.waiting import until
 
@@ -151,13 +151,22 @@ class Study:
 
     def result(self, round_id: str) -> Result | None:
         """Return a round's verified result, or None if there is none."""
-        answer = self.ask("aggregator", f"/v1/rounds/{round_id}/result")
-        return self.verified(answer.body, Result) if answer.status == 200 else None
+        end = self._end(round_id)
+        return end if isinstance(end, Result) else None
 
     def abandonment(self, round_id: str) -> Abandonment | None:
         """Return the aggregator's verified abandonment of a round, or None if there is none."""
-        answer = self.ask("aggregator", f"/v1/rounds/{round_id}/abandonment")
-        return self.verified(answer.body, Abandonment) if answer.status == 200 else None
+        end = self._end(round_id)
+        return end if isinstance(end, Abandonment) else None
+
+    def _end(self, round_id: str) -> Result | Abandonment | None:
+        answer = self.ask("aggregator", f"/v1/rounds/{round_id}/outcome")
+        if answer.status != 200:
+            return None
+        signed: Signed[Any] = from_json(answer.json()["documents"][0], Result, Abandonment)
+        self.consortium.verify(signed)
+        body: Result | Abandonment = signed.body
+        return body
 
     def verified(self, encoded: str, *kinds: type[DocumentT]) -> DocumentT:
         """Return a signed document's body, its signature checked by the pinned manifest."""

@@ -109,7 +109,8 @@ def get(party: ServiceParty, path: str) -> Any:
 
 def values_of(trust: Trust, rounds: tuple[str, ...]) -> list[list[int]]:
     aggregator = trust.consortium.manifest.aggregator
-    results = [get(aggregator, f"/v1/rounds/{each}/result")["body"] for each in rounds]
+    outcomes = [get(aggregator, f"/v1/rounds/{each}/outcome")["documents"] for each in rounds]
+    results = [end["body"] for end, *_ in outcomes]
     return [decode_uint64(each["values"]).view(np.int64).tolist() for each in results]
 
 

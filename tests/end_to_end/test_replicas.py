@@ -22,7 +22,7 @@ from shoal_holder.contribution import box_keys, seal_contribution
 from shoal_protocol.rounds.attestations import Result
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing.envelope import frame
-from shoal_protocol.wire.documents import Signed, decode
+from shoal_protocol.wire.documents import Signed, from_json
 from tests.end_to_end.conftest import first_free_port
 from tests.world.loopback import pinned_client
 
@@ -192,8 +192,8 @@ async def upload_while_killing(
 
 
 async def the_result(drive: Drive, spec: Signed[RoundSpec]) -> Result:
-    path = f"/v1/rounds/{spec.digest}/result?wait=20"
+    path = f"/v1/rounds/{spec.digest}/outcome?wait=20"
     async with drive.connection("aggregator") as aggregator, asyncio.timeout(120):
         while (reply := await aggregator.ask("GET", path, wait_seconds=20.0)).status != 200:
             assert reply.status == 202, reply.body
-    return decode(reply.body, Result).body
+    return from_json(reply.json()["documents"][0], Result).body

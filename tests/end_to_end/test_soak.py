@@ -12,7 +12,7 @@ def test_a_load_goes_all_the_way_and_everything_is_counted_once(tmp_path: Path) 
     load = found["load"]
     assert [job["cohort_size"] for job in load["jobs"]] == [CLIENTS] * 2
     assert load["requests"]["upload"]["count"] == 2 * NODES  # one envelope for each node and job
-    assert load["requests"]["join"]["count"] == 2
+    assert load["requests"]["membership"]["count"] == 2
     assert load["failures"] == {}
     assert found["shares acknowledged"] == 2 * NODES
     assert found["lost"] == found["counted twice"] == 0

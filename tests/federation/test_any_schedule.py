@@ -14,7 +14,15 @@ from tests.world.wire import Fault, Rule
 
 SERVICES = ("compute-0", "compute-1", "compute-2", "aggregator", "trainer")
 PARTIES = (*SITES, *SERVICES)
-KINDS = ("/v1/rounds$", "/joins", "/rounds/", "/shares", "/v1/gossip", "/partial-sums", "/result")
+KINDS = (
+    "/v1/rounds$",
+    "/memberships",
+    "/rounds/",
+    "/shares",
+    "/v1/gossip",
+    "/ends",
+    "/outcome",
+)
 
 RULES = st.builds(
     Rule,

@@ -31,8 +31,7 @@ def five(tmp_path_factory: pytest.TempPathFactory) -> Trust:
 
 
 async def shown(federation: Federation, name: str, path: str) -> list[Any]:
-    body = (await federation.ask(name, path)).json()
-    return list(body["documents"]) if "documents" in body else [body]
+    return list((await federation.ask(name, path)).json()["documents"])
 
 
 def received(federation: Federation) -> dict[int, set[int]]:
@@ -66,8 +65,7 @@ async def test_a_certificate_of_committees_holds_and_says_who_could_open_an_answ
             from_json(each, Holdings, Vote, PartialSum, Result)
             for name, path in (
                 ("compute-0", "documents"),
-                ("aggregator", "partial-sums"),
-                ("aggregator", "result"),
+                ("aggregator", "outcome"),
             )
             for each in await shown(federation, name, f"/v1/rounds/{round_id}/{path}")
         ]

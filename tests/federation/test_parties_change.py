@@ -149,7 +149,7 @@ async def test_an_old_key_signs_nothing_of_a_later_version(trust: Trust, tmp_pat
             entry=PLACE,
         )
         forged = signed_by_an_old_key(trust, "compute-1", called_off)
-        path = f"/v1/rounds/{round_id}/abandonments"
+        path = f"/v1/rounds/{round_id}/ends"
         answer = await federation.ask("aggregator", path, method="POST", content=forged)
         assert (answer.status_code, problem(answer)) == (403, "bad-signature")
         old = Abandonment(**(called_off.model_dump() | {"manifest": trust.consortium.digest}))
@@ -204,7 +204,7 @@ async def test_a_job_goes_on_without_a_node_that_was_retired(trust: Trust, tmp_p
         assert first_round.compute_nodes == ("compute-0", "compute-1", "compute-2")
         assert second_round.compute_nodes == ("compute-0", "compute-1")
         assert [each.body.node for each in certificate.totals] == list(first_round.compute_nodes)
-        path = f"/v1/rounds/{second_round.digest}/abandonments"
+        path = f"/v1/rounds/{second_round.digest}/ends"
         body = Abandonment(
             manifest=second.digest,
             round=second_round.digest,

@@ -12,7 +12,7 @@ from nacl.signing import SigningKey
 
 from shoal_holder import approvals
 from shoal_holder.approvals import REFUSED_BY_OWNER, Approvals
-from shoal_protocol.jobs.membership import Approval, ApprovalNotice, Decision, approval_of
+from shoal_protocol.jobs.membership import Approval, Decision, Membership, approval_of
 from shoal_protocol.wire.documents import Signed, decode, sign
 from shoal_studies.study_request import StudyRequest
 from tests.scenarios.test_lying_courier import CLIENTS, Courier, Taken
@@ -234,7 +234,7 @@ def told(courier: Courier, job: Job) -> str | None:
     """Send what the trainer is to be told, as the courier does; return what that is."""
     for each in courier.due():
         if each.about == job.digest and each.what != "join":
-            signed = decode(each.content, ApprovalNotice)
+            signed = decode(each.content, Membership)
             courier.world.consortium.verify(signed)
             courier.settle(each.what, each.about, "acknowledged")
             return signed.body.state

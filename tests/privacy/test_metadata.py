@@ -93,7 +93,7 @@ async def test_logs_and_metrics_of_whole_jobs_hold_no_client_linked_value(
         federation.wire.rules = [
             Rule(Fault.DUPLICATED, path="/shares", nth=(0,)),
             Rule(Fault.ANSWER_LOST, path="/shares", nth=(2,)),
-            Rule(Fault.LOST, path="/joins", nth=(0,)),
+            Rule(Fault.LOST, path="/memberships", nth=(0,)),
         ]
         job = await federation.submit(task=TASK_WITH_PROJECTION)
         await federation.until(lambda: federation.is_collecting(job))

@@ -13,7 +13,7 @@ import pytest
 from shoal_protocol.rounds.attestations import PartialSum, Result
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.rounds.round_spec import RoundSpec
-from shoal_protocol.wire.documents import decode, from_json
+from shoal_protocol.wire.documents import from_json
 from shoal_protocol.wire.vectors import decode_uint64, encode_uint64
 from shoal_studies.contract import RequestedRound
 from shoal_studies.registry import learner_for
@@ -51,8 +51,8 @@ async def rounds_of(federation: Federation) -> list[Released]:
 
 
 async def result_of(federation: Federation, spec: RoundSpec) -> Result:
-    answer = await federation.ask("aggregator", f"/v1/rounds/{spec.digest}/result")
-    return decode(answer.content, Result).body
+    [end, *_] = await federation.outcome(spec.digest)
+    return from_json(end, Result).body
 
 
 def asked(released: list[Released]) -> Iterator[Any]:
@@ -95,7 +95,7 @@ async def test_every_round_that_bounds_came_from_is_on_everybodys_ledger(
         said = [each.statement for each in await learned.holder(site).chain()]
         assert {each.subject for each in said if each and each.kind == "answer"} == rounds
     for round_id in rounds:
-        answer = await learned.ask("aggregator", f"/v1/rounds/{round_id}/partial-sums")
-        sums = [from_json(each, PartialSum).body for each in answer.json()["documents"]]
+        [_, *shown] = await learned.outcome(round_id)
+        sums = [from_json(each, PartialSum).body for each in shown]
         assert {each.node for each in sums} == set(learned.nodes)
         assert all(each.round == round_id and each.charge.job_rounds > 0 for each in sums)

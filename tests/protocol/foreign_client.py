@@ -1027,7 +1027,7 @@ class Client:
         require(signer in analysts, "analyst")
         verify(body, signature, analysts[signer]["verify_key"])
         self.job, self.sharing = sha256("job_request", write_json(body)), body["sharing"]
-        join = {"kind": "join", "version": 1, "manifest": self.digest}
+        join = {"kind": "membership", "version": 1, "manifest": self.digest, "state": "joined"}
         return sign(join | {"job": self.job, "holder": self.holder}, "holder", self.key)
 
     def answer(

@@ -99,7 +99,7 @@ def test_json_of_too_many_values_is_refused_before_it_is_built(unit: bytes) -> N
 
 @pytest.mark.slow
 def test_ten_thousand_joins_and_a_roster_of_a_million_are_not_too_many_values() -> None:
-    joins = canonical_json({"documents": [DOCUMENTS["join"].to_json()] * 10_000})
+    joins = canonical_json({"documents": [DOCUMENTS["membership"].to_json()] * 10_000})
     assert len(parse_canonical_json(joins)["documents"]) == 10_000
     roster = base64.b64encode(bytes(32 * 1_000_000)).decode()
     bundle = canonical_json({"manifest": DOCUMENTS["manifest"].to_json(), "roster": roster})

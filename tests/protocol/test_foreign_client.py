@@ -16,7 +16,7 @@ from nacl import bindings
 from nacl.signing import SigningKey
 
 from docs import worked_example
-from shoal_protocol.jobs.membership import Join
+from shoal_protocol.jobs.membership import Membership
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.mechanisms import DiscreteGaussianNoise
 from shoal_protocol.queries import Mechanism, Query
@@ -112,9 +112,9 @@ def test_its_chacha20_is_that_of_rfc_8439() -> None:
 
 
 def test_its_join_is_accepted() -> None:
-    signed = decode(make_client(3).join(DOCUMENTS["job_request"].encode()), Join)
+    signed = decode(make_client(3).join(DOCUMENTS["job_request"].encode()), Membership)
     CONSORTIUM.verify(signed)
-    assert signed == DOCUMENTS["join"]
+    assert signed == DOCUMENTS["membership"]
 
 
 @pytest.mark.parametrize("client", [0, 1, 2, 11])
@@ -259,16 +259,7 @@ def read_document(given: Inputs) -> dict[str, Any]:
     if given["kind"] == "submission":
         foreign.require(body["client"] in range(len(roster)), "unknown")
         keys["client"] = roster[body["client"]][1].hex()
-    elif given["kind"] in (
-        *(
-            "join",
-            "leave",
-            "approval_notice",
-            "holder_query",
-            "charges_query",
-            "holder_declaration",
-        ),
-    ):
+    elif given["kind"] in (*("membership", "holder_query", "charges_query", "holder_declaration"),):
         foreign.require(body["holder"] in dict(roster), "unknown")
         keys["holder"] = dict(roster)[body["holder"]].hex()
     foreign.require(signer in keys, "unknown signer")

@@ -6,7 +6,7 @@ import pydantic
 import pytest
 from nacl.signing import SigningKey
 
-from shoal_protocol.jobs.membership import Join
+from shoal_protocol.jobs.membership import Membership
 from shoal_protocol.trust.manifest import (
     AUTHORITY_NAME,
     AuthorityMove,
@@ -299,7 +299,7 @@ def test_a_party_may_not_use_anothers_key(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", sorted(MAY_SIGN.keys() - {"journal_head", "kept_heads"} | {"join"})
+    "kind", sorted(MAY_SIGN.keys() - {"journal_head", "kept_heads"} | {"membership"})
 )
 def test_a_document_bound_to_another_manifest_is_refused(kind: str) -> None:
     signed = DOCUMENTS[kind]
@@ -308,8 +308,8 @@ def test_a_document_bound_to_another_manifest_is_refused(kind: str) -> None:
         later.verify(signed)
 
 
-def join_of(client: int) -> Join:
-    return Join(manifest=CONSORTIUM.digest, job=JOB.digest, holder=client)
+def join_of(client: int) -> Membership:
+    return Membership(manifest=CONSORTIUM.digest, job=JOB.digest, holder=client, state="joined")
 
 
 def test_a_data_holder_signs_for_itself_only() -> None:

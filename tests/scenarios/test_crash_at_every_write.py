@@ -37,7 +37,7 @@ KNOWN = {
     "compute": {"check_schema", "_add", "add_shares", "freeze", "keep", "agree"}
     | {"cast", "publish", "roster.bin", "manifest.json"},
     "aggregator": {"check_schema", "add_round", "offer", "publish", "manifest.json"},
-    "trainer": {"check_schema", "add_job", "add_memberships", "move_job", "add_round"}
+    "trainer": {"check_schema", "add_job", "keep", "move_job", "add_round"}
     | {"open_round", "publish_round", "finish_job", "roster.bin", "manifest.json"},
     "clinic": {"add_job", "settle", "add_round", "record_answer"}
     | {"end_job", "roster.bin", "manifest.json", MARK},

@@ -112,7 +112,7 @@ async def test_an_aggregator_that_was_set_back_decides_on_no_round_until_that_is
         reason=AbandonmentReason(code="holdings_missing"),
         entry=PLACE,
     )
-    path = f"/v1/rounds/{round_id}/abandonments"
+    path = f"/v1/rounds/{round_id}/ends"
     encoded = federation.party("compute-1").resources.sign(word).encode()
     answer = await federation.ask("aggregator", path, method="POST", content=encoded)
     assert problem_code(answer) == ("unknown-round" if is_lost else "ledger-broken")

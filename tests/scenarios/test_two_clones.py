@@ -54,8 +54,8 @@ async def account(federation: Federation, round_id: str) -> Account:
     """Return what the public documents say became of the clients."""
     path = f"/v1/rounds/{round_id}"
     spec = decode((await federation.ask("compute-0", f"{path}/spec")).content, RoundSpec)
-    values = [(await federation.ask("aggregator", f"{path}/result")).json()]
-    shown = [*((node, "documents") for node in federation.nodes), ("aggregator", "partial-sums")]
+    values = []
+    shown = [*((node, "documents") for node in federation.nodes), ("aggregator", "outcome")]
     for party, what in shown:
         values += (await federation.ask(party, f"{path}/{what}")).json()["documents"]
     kinds = (Holdings, Vote, Abandonment, PartialSum, Result)

@@ -50,9 +50,9 @@ async def state(service: Service, request: StudyRequest = JOB) -> Any:
 async def joined(service: Service, request: StudyRequest = JOB, clients: int = 14) -> None:
     """Submit a job and let the first `clients` join."""
     assert await post(service, "/v1/jobs", signed_job(request)) == 201
-    documents = b",".join(join(request.digest, client) for client in range(clients))
-    body = b'{"documents":[' + documents + b"]}"
-    assert await post(service, f"/v1/jobs/{request.digest}/joins", body) == 200
+    for client in range(clients):
+        path = f"/v1/jobs/{request.digest}/memberships"
+        assert await post(service, path, join(request.digest, client)) == 201
 
 
 async def running(

@@ -29,25 +29,13 @@ from tests.world.around_trainer import (
 from tests.world.clock import HandMovedClock
 from tests.world.parties import client_of, post, problem_code
 
-JOINS = f"/v1/jobs/{JOB.digest}/joins"
-
-
-def bulk(*documents: bytes) -> bytes:
-    return b'{"documents":[' + b",".join(documents) + b"]}"
+MEMBERSHIPS = f"/v1/jobs/{JOB.digest}/memberships"
 
 
 async def join_all(service: Service, *documents: bytes, request: StudyRequest = JOB) -> list[Any]:
     """Return the outcome of each: its status, or its problem's code."""
-    async with client_of(service.app) as http:
-        path = f"/v1/jobs/{request.digest}/joins"
-        response = await http.post(path, content=bulk(*documents))
-    assert response.status_code == 200
-    return [
-        each["problem"]["type"].removeprefix("urn:shoal:problem:")
-        if "problem" in each
-        else each["status"]
-        for each in response.json()["outcomes"]
-    ]
+    path = f"/v1/jobs/{request.digest}/memberships"
+    return [await post(service, path, each) for each in documents]
 
 
 def demand(**changes: Any) -> dict[str, Any]:
@@ -113,7 +101,7 @@ async def test_bytes_that_are_no_signed_request_are_refused_and_not_repeated(
     assert not body or body not in response.content
 
 
-async def test_each_join_of_many_is_validated_by_itself(trainer: Service) -> None:
+async def test_each_join_is_validated(trainer: Service) -> None:
     await post(trainer, "/v1/jobs", signed_job(JOB))
     forged = join(JOB.digest, 5).replace(b'"holder":5', b'"holder":6')
     outcomes = await join_all(
@@ -175,10 +163,10 @@ async def test_joins_that_the_disk_cannot_take_are_not_acknowledged_and_not_coun
         raise StorageUnavailable
 
     with monkeypatch.context() as patched:
-        patched.setattr(memberships, "add_memberships", full)
-        assert await post(trainer, JOINS, join(JOB.digest, 3)) == "storage-unavailable"
+        patched.setattr(memberships, "keep", full)
+        assert await post(trainer, MEMBERSHIPS, join(JOB.digest, 3)) == "storage-unavailable"
     assert (await state(trainer))["joined"] == 0
-    assert await post(trainer, JOINS, join(JOB.digest, 3)) == 201
+    assert await post(trainer, MEMBERSHIPS, join(JOB.digest, 3)) == 201
 
 
 def cheap(nonce: int, clock: HandMovedClock, **changes: Any) -> StudyRequest:
@@ -204,8 +192,9 @@ async def test_jobs_add_up_until_the_policys_budget_is_spent(
         if submitted == "budget-exceeded":
             break
         assert submitted == 201
-        body = bulk(*(join(request.digest, client) for client in range(14)))
-        await post(service, f"/v1/jobs/{request.digest}/joins", body)
+        await join_all(
+            service, *(join(request.digest, client) for client in range(14)), request=request
+        )
         clock.now = request.join_deadline
         await service.step()
         clock.now = clock.now.replace(hour=12)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyroaring import BitMap
 
-from shoal_protocol.jobs.membership import JobWithdrawal, Leave
+from shoal_protocol.jobs.membership import LEFT, JobWithdrawal, Membership
 from shoal_protocol.wire.documents import sign
 from shoal_protocol.wire.service_errors import StorageUnavailable
 from shoal_studies.study_request import StudyRequest
@@ -20,7 +20,8 @@ from tests.world.around_trainer import Federation, job, join
 from tests.world.clock import HandMovedClock
 from tests.world.parties import post
 
-WITHDRAWAL, LEAVES = f"/v1/jobs/{JOB.digest}/withdrawal", f"/v1/jobs/{JOB.digest}/leaves"
+WITHDRAWAL = f"/v1/jobs/{JOB.digest}/withdrawal"
+MEMBERSHIPS = f"/v1/jobs/{JOB.digest}/memberships"
 EVERYONE = range(20)
 
 
@@ -30,7 +31,7 @@ def withdrawal(request: StudyRequest = JOB, signer: str = "analyst", **changes: 
 
 
 def leave(client: int, request: StudyRequest = JOB, *, signed_by: int | None = None) -> bytes:
-    body = Leave(manifest=request.manifest, job=request.digest, holder=client)
+    body = Membership(manifest=request.manifest, job=request.digest, holder=client, state=LEFT)
     key = examples.client_key(client if signed_by is None else signed_by)
     return sign(body, "holder", key).encode()
 
@@ -104,7 +105,7 @@ async def test_a_result_that_comes_after_the_withdrawal_is_not_kept(
 async def test_what_is_on_file_counts_whatever_became_of_the_answer_of_the_storage(
     trainer: Service, clock: HandMovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, add = trainer.resources.storage.run, memberships.add_memberships
+    run, add = trainer.resources.storage.run, memberships.keep
     losing = [add, add, store.fail_job]
 
     async def run_and_lose(transaction: Any, *arguments: Any, **named: Any) -> Any:
@@ -120,10 +121,10 @@ async def test_what_is_on_file_counts_whatever_became_of_the_answer_of_the_stora
 
     await joined(trainer, clients=3)
     monkeypatch.setattr(trainer.resources.storage, "run", run_and_lose)
-    joins, away = f"/v1/jobs/{JOB.digest}/joins", "storage-unavailable"
-    assert [await post(trainer, joins, join(JOB.digest, 3)) for _ in range(2)] == [away, 200]
-    assert [await post(trainer, LEAVES, leave(0)) for _ in range(2)] == [away, 200]
-    assert await post(trainer, joins, join(JOB.digest, 3)) == 200
+    away = "storage-unavailable"
+    assert [await post(trainer, MEMBERSHIPS, join(JOB.digest, 3)) for _ in range(2)] == [away, 200]
+    assert [await post(trainer, MEMBERSHIPS, leave(0)) for _ in range(2)] == [away, 200]
+    assert await post(trainer, MEMBERSHIPS, join(JOB.digest, 3)) == 200
     clock.now = JOB.join_deadline
     with monkeypatch.context() as patched:
         patched.setattr(store, "kept_charges", unavailable)  # the end is not stored
@@ -139,14 +140,13 @@ async def test_neither_a_race_nor_a_replay_brings_a_client_back(
     trainer: Service, assembled: Assemble
 ) -> None:
     await joined(trainer, clients=3)
-    joins = f"/v1/jobs/{JOB.digest}/joins"
-    assert await post(trainer, LEAVES, leave(9)) == 201  # it comes before the join
-    assert await post(trainer, LEAVES, leave(2)) == 201
+    assert await post(trainer, MEMBERSHIPS, leave(9)) == 201  # it comes before the join
+    assert await post(trainer, MEMBERSHIPS, leave(2)) == 201
     for serving in (lambda: trainer, assembled):
         service = serving()  # of two processes, the later one holds the database
         for client in (2, 9):
-            assert await post(service, LEAVES, leave(client)) == 200
-            assert await post(service, joins, join(JOB.digest, client)) == "holder-left"
+            assert await post(service, MEMBERSHIPS, leave(client)) == 200
+            assert await post(service, MEMBERSHIPS, join(JOB.digest, client)) == "holder-left"
         assert (await state(service))["joined"] == 2
         assert committed(service).keys() == {0, 1}
 
@@ -154,9 +154,8 @@ async def test_neither_a_race_nor_a_replay_brings_a_client_back(
 async def test_a_leave_is_its_own_clients_and_of_its_own_job(trainer: Service) -> None:
     await joined(trainer)
     other = job(nonce="cd" * 16)
-    assert await post(trainer, LEAVES, leave(3, signed_by=4)) == "bad-signature"
-    assert await post(trainer, LEAVES, leave(3, other)) == "malformed-document"
-    assert await post(trainer, LEAVES, join(JOB.digest, 3)) == "malformed-document"
+    assert await post(trainer, MEMBERSHIPS, leave(3, signed_by=4)) == "bad-signature"
+    assert await post(trainer, MEMBERSHIPS, leave(3, other)) == "malformed-document"
     assert len(committed(trainer)) == 14
 
 

@@ -26,7 +26,7 @@ class PatientFederation(Federation):
         self.wire.scripts["aggregator"] = self.hold
 
     async def hold(self, request: httpx.Request) -> None:
-        self.results += request.url.path.endswith("/result")
+        self.results += request.url.path.endswith("/outcome")
         if "wait" in request.url.params:
             self.long_polls += 1
             await self.decision.wait()

@@ -5,14 +5,13 @@ from pathlib import Path
 import pytest
 
 from shoal_protocol.crowds.draws import CrowdJobRequest
-from shoal_protocol.jobs.membership import ApprovalNotice, State
+from shoal_protocol.jobs.membership import Membership, State
 from shoal_protocol.wire.documents import sign
 from shoal_studies.study_request import JobsQuery, StudyRequest
 from shoal_trainer.assembly import Service
 from tests.trainer.conftest import Assemble
 from tests.trainer.test_jobs import JOB, joined, state
-from tests.trainer.test_joining import bulk
-from tests.trainer.test_leaving import LEAVES, leave
+from tests.trainer.test_leaving import leave
 from tests.trainer.test_listing import ask, query
 from tests.world import examples
 from tests.world.around_trainer import CONSORTIUM, job, join, signed_job
@@ -20,7 +19,7 @@ from tests.world.around_trainer_crowds import CROWDS, Asker, crowd, trainer_of
 from tests.world.clock import HandMovedClock
 from tests.world.parties import post
 
-NOTICES, JOINS = f"/v1/jobs/{JOB.digest}/approvals", f"/v1/jobs/{JOB.digest}/joins"
+MEMBERSHIPS = f"/v1/jobs/{JOB.digest}/memberships"
 HOLDERS = len(CONSORTIUM.roster.enrolled_set)
 
 
@@ -31,7 +30,7 @@ def notice(
     *,
     by: int | None = None,
 ) -> bytes:
-    body = ApprovalNotice(manifest=request.manifest, job=request.digest, holder=holder, state=said)
+    body = Membership(manifest=request.manifest, job=request.digest, holder=holder, state=said)
     key = examples.client_key(holder if by is None else by)
     return sign(body, "holder", key).encode()
 
@@ -48,17 +47,18 @@ async def test_who_waits_is_counted_until_it_joins_leaves_or_refuses(
     assert await post(trainer, "/v1/jobs", signed_job(JOB)) == 201
     assert await counted(trainer) == (0, 0)
     for answer in (201, 200):
-        assert await post(trainer, NOTICES, notice(0)) == answer
-    assert await post(trainer, NOTICES, bulk(notice(1), notice(2), notice(3))) == 200
+        assert await post(trainer, MEMBERSHIPS, notice(0)) == answer
+    for holder in (1, 2, 3):
+        assert await post(trainer, MEMBERSHIPS, notice(holder)) == 201
     assert await counted(trainer) == (4, 0)
-    assert await post(trainer, JOINS, join(JOB.digest, 0)) == 201
-    assert await post(trainer, LEAVES, leave(1)) == 201
-    assert await post(trainer, NOTICES, notice(2, "refused")) == 201
+    assert await post(trainer, MEMBERSHIPS, join(JOB.digest, 0)) == 201
+    assert await post(trainer, MEMBERSHIPS, leave(1)) == 201
+    assert await post(trainer, MEMBERSHIPS, notice(2, "refused")) == 201
     again = assembled()
     assert await counted(again) == (1, 1)
     [listed] = (await ask(again, query(clock))).json()["jobs"]
     assert listed["approvals"] == (await state(again))["approvals"]
-    assert await post(again, NOTICES, notice(2, "waits")) == 200  # an older word, shown again
+    assert await post(again, MEMBERSHIPS, notice(2, "waits")) == 200  # an older word, shown again
     assert await counted(again) == (1, 1)
 
 
@@ -68,14 +68,13 @@ async def test_who_waits_is_counted_until_it_joins_leaves_or_refuses(
         "by another data holder": (notice(3, by=4), "bad-signature"),
         "of another job": (notice(3, request=job(nonce="cd" * 16)), "malformed-document"),
         "of one who is not on the roster": (notice(2**31, by=0), "unknown-holder"),
-        "a join": (join(JOB.digest, 3), "malformed-document"),
     }.values(),
 )
 async def test_a_notice_is_its_own_holder_s_and_of_its_own_job(
     trainer: Service, document: bytes, code: str
 ) -> None:
     await joined(trainer)
-    assert await post(trainer, NOTICES, document) == code
+    assert await post(trainer, MEMBERSHIPS, document) == code
     assert await counted(trainer) == (0, 0)
 
 
@@ -89,11 +88,13 @@ async def test_owners_of_a_crowd_job_are_waited_for_until_they_approve_or_refuse
     tmp_path: Path, clock: HandMovedClock
 ) -> None:
     trainer, request = trainer_of(tmp_path, None, clock), crowd()
-    asker, path = Asker(trainer.app), f"/v1/jobs/{request.digest}/approvals"
+    asker, path = Asker(trainer.app), f"/v1/jobs/{request.digest}/memberships"
     assert (await asker.open(request)).status_code == 201
     assert await crowd_counted(asker, request) == (0, 0)
-    said = bulk(*(notice(holder, request=request) for holder in range(4)))
-    assert await post(trainer, path, said) == 200
+    for holder in range(4):
+        assert await post(trainer, path, notice(holder, request=request)) == 201
+    for said in ("joined", "left"):
+        assert await post(trainer, path, notice(5, said, request)) == "unknown-job"
     assert await crowd_counted(asker, request) == (4, 0)
     assert await post(trainer, path, notice(0, "approved", request)) == 201
     assert await post(trainer, path, notice(1, "refused", request)) == 201

@@ -145,11 +145,11 @@ async def test_the_partial_sums_are_kept_with_the_results_as_they_were_signed(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("status", [408, 429, 500, 503])
-async def test_an_aggregator_that_cannot_show_them_now_is_asked_again(
+async def test_an_aggregator_that_cannot_show_the_outcome_now_is_asked_again(
     trainer: Service, clock: HandMovedClock, federation: Federation, status: int
 ) -> None:
     federation.wire.scripts["aggregator"] = lambda request: (
-        httpx.Response(status, json={}) if request.url.path.endswith("/partial-sums") else None
+        httpx.Response(status, json={}) if request.url.path.endswith("/outcome") else None
     )
     await running(trainer, clock)
     assert (await state(trainer))["phase"] == "running"

@@ -7,7 +7,7 @@ import pytest
 
 from shoal_aggregator.aggregator import Summed, add_up
 from shoal_protocol.rounds.attestations import PartialSum, Result
-from shoal_protocol.rounds.outcomes import verified_outcome, verified_partial_sums
+from shoal_protocol.rounds.outcomes import verified_outcome
 from shoal_protocol.sharing.shamir import MODULUS
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.service_errors import RefusedResult, WrongCohort, WrongShare
@@ -22,17 +22,12 @@ def result_of(nodes: Sequence[int]) -> Result:
     return summed.result.model_copy(update={"entry": examples.PLACE})
 
 
-def shown(sums: Sequence[PartialSum]) -> bytes:
-    return canonical_json(
-        {"documents": [examples.named(each.node, each).to_json() for each in sums]}
-    )
-
-
 def judge(result: Result, sums: Sequence[PartialSum]) -> list[str]:
     """Return the nodes whose sums the trainer keeps."""
-    signed = examples.named("aggregator", result).encode()
-    body = verified_outcome(signed, SPEC, FIVE).body
-    kept = verified_partial_sums(shown(sums), body, SPEC, FIVE)
+    end = examples.named("aggregator", result)
+    shown = [end, *(examples.named(each.node, each) for each in sums)]
+    outcome = canonical_json({"documents": [each.to_json() for each in shown]})
+    _, kept = verified_outcome(outcome, SPEC, FIVE)
     return [each.body.node for each in kept]
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from pyroaring import BitMap
 
-from shoal_protocol.jobs.membership import Join
+from shoal_protocol.jobs.membership import Membership
 from shoal_protocol.privacy.mechanisms import DiscreteGaussianNoise
 from shoal_protocol.queries import (
     Axis,
@@ -727,11 +727,13 @@ def document_cases() -> Iterator[Case]:
     }.items():
         yield name, "accept_document", read("vote", signed.encode())
     for name, holder in (("a revoked holder joins", 19), ("an unknown holder joins", 999)):
-        join = Join(manifest=CONSORTIUM.digest, job=examples.JOB.digest, holder=holder)
+        join = Membership(
+            manifest=CONSORTIUM.digest, job=examples.JOB.digest, holder=holder, state="joined"
+        )
         signed_join = sign(join, "holder", examples.client_key(holder))
-        yield name, "accept_document", read("join", signed_join.encode())
-    loose_join = replaced(DOCUMENTS["join"].to_json(), ("body", "holder"), 3.5)
-    yield "half a holder joins", "accept_document", read("join", canonical_json(loose_join))
+        yield name, "accept_document", read("membership", signed_join.encode())
+    loose_join = replaced(DOCUMENTS["membership"].to_json(), ("body", "holder"), 3.5)
+    yield "half a holder joins", "accept_document", read("membership", canonical_json(loose_join))
     yield from correlation_cases()
     yield from charges_cases()
     yield from spec_cases()

@@ -27,7 +27,7 @@ from shoal_holder.vault import Vault
 from shoal_kit.manifest_book import ManifestBook
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, RoundCharged
 from shoal_protocol.jobs.job_request import PrivacyDemand
-from shoal_protocol.jobs.membership import HolderQuery, Join
+from shoal_protocol.jobs.membership import JOINED, HolderQuery, Membership
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.mechanisms import NoisePart
 from shoal_protocol.queries import QueryName
@@ -173,9 +173,10 @@ class FakeTrainer:
     queries: list[Signed[HolderQuery]] = field(default_factory=list)
 
     def take_join(self, value: Any) -> dict[str, Any]:
-        signed = from_json(value, Join)
+        signed = from_json(value, Membership)
         self.world.consortium.verify(signed)
-        self.joined.setdefault(signed.body.job, {})[signed.body.holder] = signed.encode()
+        if signed.body.state == JOINED:
+            self.joined.setdefault(signed.body.job, {})[signed.body.holder] = signed.encode()
         return {"status": 201}
 
     def answer(self, request: httpx.Request) -> httpx.Response:
@@ -191,9 +192,7 @@ class FakeTrainer:
                 return httpx.Response(200, json={"jobs": listed})
             case ["jobs", job, "request"]:
                 return httpx.Response(200, content=self.requests[job])
-            case ["jobs", _, "approvals"]:
-                return httpx.Response(201, json={})
-            case ["jobs", _, "joins"]:
+            case ["jobs", _, "memberships"]:
                 return httpx.Response(self.take_join(json.loads(request.content))["status"])
             case ["jobs", job, "rounds", number]:
                 if (job, int(number)) in self.specs:

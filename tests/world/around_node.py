@@ -262,7 +262,7 @@ class Federation:
 
     def sums(self, spec: Signed[RoundSpec]) -> dict[str, PartialSum]:
         """Return the partial sums that the aggregator took, by node."""
-        path = f"/v1/rounds/{spec.digest}/partial-sums"
+        path = f"/v1/rounds/{spec.digest}/ends"
         taken = [each for each in self.wire.log if each.path == path and each.status in (200, 201)]
         return {each.sender: decode(each.body, PartialSum).body for each in taken}
 
@@ -270,9 +270,9 @@ class Federation:
         """Return the sum that the aggregator published, shape (d,)."""
         await self.aggregator.aggregator.step()
         async with client_of(self.aggregator.app) as http:
-            reply = await http.get(f"/v1/rounds/{spec.digest}/result")
+            reply = await http.get(f"/v1/rounds/{spec.digest}/outcome")
         assert reply.status_code == 200, reply.text
-        values = decode_uint64(decode(reply.content, Result).body.values)
+        values = decode_uint64(from_json(reply.json()["documents"][0], Result).body.values)
         return summation.decode(spec.body.sharing, values)
 
 

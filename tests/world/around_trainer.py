@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import numpy as np
 
-from shoal_protocol.jobs.membership import Join
+from shoal_protocol.jobs.membership import JOINED, Membership
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
 from shoal_protocol.keeping import HEADS_PATH, HeadsAsked, JournalHead, KeptHeads
 from shoal_protocol.rounds.attestations import (
@@ -60,7 +60,8 @@ def signed_job(request: StudyRequest, analyst: str = "analyst") -> bytes:
 
 
 def join(job_id: str, client: int, **changes: Any) -> bytes:
-    body = Join(**({"manifest": CONSORTIUM.digest, "job": job_id, "holder": client} | changes))
+    fields = {"manifest": CONSORTIUM.digest, "job": job_id, "holder": client, "state": JOINED}
+    body = Membership(**(fields | changes))
     return sign(body, "holder", examples.client_key(client)).encode()
 
 
@@ -130,14 +131,8 @@ class Federation:
                 return httpx.Response(200, json={}, request=request)
             case "POST", ["totals"] if name != "aggregator":
                 return httpx.Response(200, content=self.total(name, request.content))
-            case "GET", ["rounds", round_id, "result"] if name == "aggregator":
-                return self._result(self.rounds[name][round_id], request)
-            case "GET", ["rounds", round_id, "partial-sums"] if name == "aggregator":
-                shown = self.partial_sums(self.rounds[name][round_id])
-                content = b'{"documents":[' + b",".join(each.encode() for each in shown) + b"]}"
-                return httpx.Response(200, content=content, request=request)
-            case "GET", ["rounds", round_id, "abandonment"] if name == "aggregator":
-                return httpx.Response(200, content=self.abandonment(round_id), request=request)
+            case "GET", ["rounds", round_id, "outcome"] if name == "aggregator":
+                return self._outcome(self.rounds[name][round_id], request)
         return httpx.Response(
             404, json={"type": "urn:shoal:problem:unknown-round"}, request=request
         )
@@ -168,14 +163,16 @@ class Federation:
         )
         return examples.named(name, body).encode()
 
-    def _result(self, spec: RoundSpec, request: httpx.Request) -> httpx.Response:
-        if self.abandoned:
-            return httpx.Response(410, json={}, request=request)
-        if not self.decided:
+    def _outcome(self, spec: RoundSpec, request: httpx.Request) -> httpx.Response:
+        if not (self.decided or self.abandoned):
             return httpx.Response(202, json={}, request=request)
-        body = self.tamper(plain_result(spec))
-        signed = sign(body, self.signer, examples.signing_key(self.signer))
-        return httpx.Response(200, content=signed.encode(), request=request)
+        shown = [self.abandonment(spec.digest)]
+        if not self.abandoned:
+            body = self.tamper(plain_result(spec))
+            signed = sign(body, self.signer, examples.signing_key(self.signer))
+            shown = [each.encode() for each in (signed, *self.partial_sums(spec))]
+        content = b'{"documents":[' + b",".join(shown) + b"]}"
+        return httpx.Response(200, content=content, request=request)
 
     def abandonment(self, round_id: str) -> bytes:
         body = Abandonment(

@@ -87,9 +87,12 @@ def look_at(federation: Federation) -> Seen:
                 seen.envelopes[header.round_id, header.holder][header.node].add(encoded)
         elif message.path.endswith(("/stored", "/refusals")):
             continue  # digests of, or envelopes that were seen when they were sent; no document
-        elif message.path.endswith("/result") and message.receiver == "aggregator":
+        elif message.path.endswith("/outcome") and message.receiver == "aggregator":
             if message.status == 200:
-                seen.results[decode(message.answer, Result).body.round].add(message.answer)
+                [end, *_] = json.loads(message.answer)["documents"]
+                signed = from_json(end, Result, Abandonment)
+                if isinstance(signed.body, Result):
+                    seen.results[signed.body.round].add(message.answer)
         elif message.method == "POST":
             for value in _documents(message.body):
                 _note(seen, value)
@@ -155,14 +158,13 @@ async def _check_journals(federation: Federation) -> None:
 async def _check_round(
     federation: Federation, seen: Seen, round_id: str, spec: RoundSpec
 ) -> dict[str, Any] | None:
-    result = await federation.result(round_id)
-    abandonment = await federation.ask("aggregator", f"/v1/rounds/{round_id}/abandonment")
-    sums = await federation.ask("aggregator", f"/v1/rounds/{round_id}/partial-sums")
+    result, shown = await federation.result(round_id), await federation.outcome(round_id)
     if result is None:
         assert not seen.results[round_id], "a result was shown and withdrawn"
-        assert sums.status_code != 200, "partial sums of a round without result"
+        assert len(shown) <= 1, "partial sums of a round without result"
         return None
-    assert abandonment.status_code == 404, "a round both published and abandoned"
+    kinds = {each["body"]["kind"] for each in shown[1:]}
+    assert kinds == {"partial_sum"}, "a round both published and abandoned"
     assert len(result["partial_sums"]) >= spec.threshold
     cohort = cohort_in(seen, round_id, result["cohort"])
     assert result["cohort_size"] == seen.asked(round_id).count(cohort) >= spec.minimum_cohort

@@ -15,11 +15,9 @@ from shoal_protocol.jobs.charges import Charges, ChargesQuery, RoundCharged
 from shoal_protocol.jobs.declarations import HolderDeclaration, HolderRules
 from shoal_protocol.jobs.job_request import PrivacyDemand
 from shoal_protocol.jobs.membership import (
-    ApprovalNotice,
     HolderQuery,
     JobWithdrawal,
-    Join,
-    Leave,
+    Membership,
     approval_of,
 )
 from shoal_protocol.jobs.totals import JobEnd, JobTotal
@@ -466,8 +464,10 @@ DOCUMENTS: Mapping[str, Signed[Any]] = {
         CONSORTIUM.signed_manifest,
         named("analyst", JOB),
         named(Role.HOLDER, HolderQuery(manifest=CONSORTIUM.digest, holder=3, at=OPENED_AT)),
-        named(Role.HOLDER, Join(manifest=CONSORTIUM.digest, job=JOB.digest, holder=3)),
-        named(Role.HOLDER, Leave(manifest=CONSORTIUM.digest, job=JOB.digest, holder=3)),
+        named(
+            Role.HOLDER,
+            Membership(manifest=CONSORTIUM.digest, job=JOB.digest, holder=3, state="joined"),
+        ),
         named(
             Role.HOLDER,
             HolderDeclaration(
@@ -486,10 +486,6 @@ DOCUMENTS: Mapping[str, Signed[Any]] = {
             ),
         ),
         named("alice", APPROVAL),
-        named(
-            Role.HOLDER,
-            ApprovalNotice(manifest=CONSORTIUM.digest, job=JOB.digest, holder=3, state="waits"),
-        ),
         named("analyst", JobCheck(manifest=CONSORTIUM.digest, analyst="analyst", request=JOB)),
         named("analyst", JobsQuery(manifest=CONSORTIUM.digest, analyst="analyst", at=OPENED_AT)),
         named(

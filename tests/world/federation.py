@@ -367,8 +367,14 @@ class Federation:
 
     async def result(self, round_id: str) -> dict[str, Any] | None:
         """Return the body of a round's result, None if there is none."""
-        answer = await self.ask("aggregator", f"/v1/rounds/{round_id}/result")
-        return dict(json.loads(answer.content)["body"]) if answer.status_code == 200 else None
+        shown = await self.outcome(round_id)
+        is_result = bool(shown) and shown[0]["body"]["kind"] == "result"
+        return dict(shown[0]["body"]) if is_result else None
+
+    async def outcome(self, round_id: str) -> list[Any]:
+        """Return the documents of a round's outcome, none if there is none."""
+        answer = await self.ask("aggregator", f"/v1/rounds/{round_id}/outcome")
+        return list(json.loads(answer.content)["documents"]) if answer.status_code == 200 else []
 
     async def collecting(self, **changes: Any) -> tuple[str, str]:
         """Submit a job and stop when its round takes answers; return job and round."""

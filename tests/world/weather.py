@@ -33,7 +33,7 @@ KINDS = {
     Fault.DRIPS: "answers byte by byte",
     **dict.fromkeys(DEATHS, "parties killed"),
 }
-_PATHS = ("/v1/rounds$", "/joins", "/rounds/", "/shares", "/v1/gossip", "/partial-sums")
+_PATHS = ("/v1/rounds$", "/memberships", "/rounds/", "/shares", "/v1/gossip", "/ends")
 
 
 @dataclass(frozen=True)

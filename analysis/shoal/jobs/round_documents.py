@@ -45,7 +45,7 @@ async def gather(
         raise Refused("no Compute node that answers knows a round of this id")
     of_round = book.get(spec.body.manifest).manifest
     for aggregator in newest_first([of_round.aggregator, book.current.manifest.aggregator]):
-        for what in ("result", "abandonment", "partial-sums", "wrong-sums"):
+        for what in ("outcome", "wrong-sums"):
             shown = await ask(aggregator, f"{base}/{what}", notice)
             documents += _decoded(shown, aggregator.name, notice)
     return spec, documents

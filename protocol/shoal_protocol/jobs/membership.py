@@ -1,7 +1,6 @@
-"""Documents by which a data holder finds, approves, joins or leaves a job.
+"""Documents by which a data holder finds a job, and says where it stands with it.
 
-Its analyst may withdraw the job. Each signer has one document of each kind for a job, so sending it
-again changes nothing.
+The job's analyst may withdraw it. Sending a document again changes nothing.
 """
 
 from datetime import datetime
@@ -21,11 +20,13 @@ from shoal_protocol.wire.encoding import Digest, HolderIndex, Name, Timestamp
 from shoal_protocol.wire.errors import MalformedDocument, ProtocolError, UnknownSigner, WrongSigner
 
 Decision = Literal["approve", "refuse"]
-State = Literal["waits", "approved", "refused"]
+State = Literal["waits", "approved", "refused", "joined", "left"]
 
 WAITS: Final = "waits"
 APPROVED: Final = "approved"
 REFUSED: Final = "refused"
+JOINED: Final = "joined"
+LEFT: Final = "left"
 STATES: Final[tuple[State, ...]] = get_args(State)
 
 
@@ -47,14 +48,16 @@ class Approval(BoundDocument):
     decided_at: Timestamp
 
 
-class ApprovalNotice(HolderDocument):
-    """Holder -> trainer: its owners have yet to decide about the job, or did.
+class Membership(HolderDocument):
+    """Holder -> trainer: where it stands with the job; of two, the later of `STATES` holds.
 
-    Of two, the later of `STATES` holds; `approved` is for crowd jobs, which nobody joins. It binds
-    nobody: it tells the analyst whom she waits for.
+    Its owners have yet to decide, or did: that binds nobody, and tells the analyst whom she waits
+    for. Who `joined` takes part with all of its slots. Who `left` answers no round from now on;
+    before the population is fixed its slots do not count, and afterwards they are dropouts. Nobody
+    joins or leaves a crowd job, and `approved` is for these alone.
     """
 
-    kind: Literal["approval_notice"] = "approval_notice"
+    kind: Literal["membership"] = "membership"
     job: Digest
     state: State
 
@@ -103,13 +106,6 @@ class HolderQuery(HolderDocument):
     at: Timestamp
 
 
-class Join(HolderDocument):
-    """Holder -> trainer: this data holder takes part in the job, with all of its slots."""
-
-    kind: Literal["join"] = "join"
-    job: Digest
-
-
 class JobWithdrawal(AnalystDocument):
     """Analyst -> all: the job, of either kind, ends before its time; what was paid stays paid.
 
@@ -117,16 +113,6 @@ class JobWithdrawal(AnalystDocument):
     """
 
     kind: Literal["job_withdrawal"] = "job_withdrawal"
-    job: Digest
-
-
-class Leave(HolderDocument):
-    """Holder -> trainer: this data holder answers no round of the job from now on.
-
-    Before the population is fixed its slots do not count; afterwards they are dropouts.
-    """
-
-    kind: Literal["leave"] = "leave"
     job: Digest
 
 

@@ -25,7 +25,7 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing import summation
 from shoal_protocol.sharing.shares import from_ring
 from shoal_protocol.trust.manifest import Parties
-from shoal_protocol.wire.documents import Signed, decode, from_json
+from shoal_protocol.wire.documents import Signed, from_json
 from shoal_protocol.wire.encoding import Int64Vector, parse_canonical_json
 from shoal_protocol.wire.errors import MalformedDocument, WrongSigner
 from shoal_protocol.wire.service_errors import RefusedResult, WrongCohort, WrongRound, WrongShare
@@ -113,37 +113,31 @@ def is_possible(spec: RoundSpec, total: Int64Vector, *, cohort_size: int) -> boo
     return bool(np.all((-limits <= total) & (total <= limits)))  # |-2^63| would overflow
 
 
-def verified_outcome(encoded: bytes, spec: RoundSpec, parties: Parties) -> Signed[Any]:
-    """Return the aggregator's signed `Result` or `Abandonment` of the round, from its wire form.
+def verified_outcome(
+    encoded: bytes, spec: RoundSpec, parties: Parties
+) -> tuple[Signed[Any], list[Signed[PartialSum]]]:
+    """Return the aggregator's signed `Result` or `Abandonment` of the round, as it shows them.
+
+    With a result come the signed partial sums that it names, in their nodes' order.
 
     Raises:
-        MalformedDocument
-        ProtocolError: as `check_result` and `check_abandonment`.
-    """
-    signed = decode(encoded, Result, Abandonment)
-    check: Any = check_result if isinstance(signed.body, Result) else check_abandonment
-    check(signed, spec, parties)
-    return signed
-
-
-def verified_partial_sums(
-    encoded: bytes, result: Result, spec: RoundSpec, parties: Parties
-) -> list[Signed[PartialSum]]:
-    """Return the signed partial sums that a verified result names, in their nodes' order.
-
-    Raises:
-        MalformedDocument: not one list of partial sums.
-        ProtocolError: as `check_partial_sums`.
+        MalformedDocument: not one list of these documents.
+        ProtocolError: as `check_result`, `check_partial_sums` and `check_abandonment`.
     """
     value = parse_canonical_json(encoded)
     documents = value.get("documents") if isinstance(value, dict) and len(value) == 1 else None
-    if not isinstance(documents, list):
-        raise MalformedDocument("partial sums come as one list of documents")
-    sums = [from_json(document, PartialSum) for document in documents]
-    named = [each.node for each in result.partial_sums]
+    if not isinstance(documents, list) or not documents:
+        raise MalformedDocument("a round's outcome comes as one list of documents")
+    signed: Signed[Any] = from_json(documents[0], Result, Abandonment)
+    sums = [from_json(each, PartialSum) for each in documents[1:]]
+    if isinstance(signed.body, Abandonment):
+        check_abandonment(signed, spec, parties)
+        return signed, []
+    check_result(signed, spec, parties)
+    named = [each.node for each in signed.body.partial_sums]
     sums.sort(key=lambda each: named.index(each.body.node) if each.body.node in named else -1)
-    check_partial_sums(sums, result, spec, parties)
-    return sums
+    check_partial_sums(sums, signed.body, spec, parties)
+    return signed, sums
 
 
 def check_result(signed: Signed[Result], spec: RoundSpec, parties: Parties) -> None:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from shoal_kit.outcome import ACCEPTED
 from shoal_protocol.privacy.accounting import Cost, compose
 from shoal_protocol.wire.service_errors import BudgetExceeded, WrongCharge
 from shoal_redteam.attack import Attack
@@ -55,7 +56,8 @@ class Filling:
     async def end(self) -> None:
         """Call all of them off: nobody answered, so they cost nobody anything."""
         for played in self.played:
-            if await played.phase(self.target.aggregator) == "announced":
+            shown = await self.target.ask(self.target.aggregator, f"{played.path}/outcome")
+            if shown.status == ACCEPTED:
                 await call_off(played)
         for played in self.played:
             await played.until_over()
@@ -139,7 +141,7 @@ class Uncharged(Attack):
         for tried, lie in lies.items():
             body = honest.model_copy(update={"charge": entry.model_copy(update=lie)})
             content = target.sign(body, liar).encode()
-            answer = await target.send(target.aggregator, f"{played.path}/partial-sums", content)
+            answer = await target.send(target.aggregator, f"{played.path}/ends", content)
             yield refused(
                 tried,
                 {target.aggregator: answer},

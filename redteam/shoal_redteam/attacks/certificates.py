@@ -14,7 +14,7 @@ from shoal_protocol.certificates.release_certificate import (
     read_certificate,
     unpack,
 )
-from shoal_protocol.jobs.membership import Join
+from shoal_protocol.jobs.membership import JOINED, Membership
 from shoal_protocol.jobs.totals import JobTotal
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.manifest import AUTHORITY_NAME
@@ -247,20 +247,21 @@ async def certificate_of_a_job(target: Target) -> bytes:
     base, keys = f"/v1/jobs/{request.digest}", target.keys.clients
     joins = [
         sign(
-            Join(
+            Membership(
                 manifest=target.consortium.digest,
                 job=request.digest,
                 holder=target.holder(client),
+                state=JOINED,
             ),
             Role.HOLDER.value,
             keys[client],
-        ).to_json()
+        ).encode()
         for client in target.crew
     ]
-    for path, content in {
-        "/v1/jobs": request.encode(),
-        f"{base}/joins": canonical_json({"documents": joins}),
-    }.items():
+    for path, content in [
+        ("/v1/jobs", request.encode()),
+        *((f"{base}/memberships", each) for each in joins),
+    ]:
         answer = await target.send(target.trainer, path, content)
         if answer.is_refusal:
             raise CannotAttack(f"the trainer refuses an honest job: {answer.reason}")

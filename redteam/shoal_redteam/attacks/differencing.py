@@ -71,7 +71,7 @@ class TwoCohorts(Attack):
         for name in target.nodes:
             body = claimed_sum(played, name, fewer, sums[name])
             content = target.sign(body, name).encode()
-            answer = await target.send(target.aggregator, f"{played.path}/partial-sums", content)
+            answer = await target.send(target.aggregator, f"{played.path}/ends", content)
             yield refused(
                 f"{name}'s true sum over a cohort without one client",
                 {target.aggregator: answer},

@@ -158,7 +158,7 @@ class OversizedBody(Attack):
             ),
             "a partial sum of 10 MiB and more": (
                 aggregator,
-                f"{played.path}/partial-sums",
+                f"{played.path}/ends",
                 12 * _MIB,
             ),
             "a job request of 1 MiB and more": (trainer, "/v1/jobs", _MIB),

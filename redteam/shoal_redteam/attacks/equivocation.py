@@ -63,7 +63,7 @@ class Equivocation(Attack):
         played = await begin(target, grace=_GRACE_SECONDS)
         values = np.frombuffer(target.random_bytes(8 * played.spec.dimension), np.uint64)
         lie = claimed_sum(played, liar, played.clients[:-1], values)
-        path = f"{played.path}/partial-sums"
+        path = f"{played.path}/ends"
         await target.send(target.aggregator, path, target.sign(lie, liar).encode())
         await played.answer(played.clients)
         outcome = await played.outcome()
@@ -81,7 +81,7 @@ class Equivocation(Attack):
         before = await played.outcome()
         values = np.frombuffer(target.random_bytes(8 * played.spec.dimension), np.uint64)
         lie = target.sign(claimed_sum(played, liar, played.clients, values), liar)
-        answer = await target.send(target.aggregator, f"{played.path}/partial-sums", lie.encode())
+        answer = await target.send(target.aggregator, f"{played.path}/ends", lie.encode())
         return refused(
             "a second, different partial sum after the result",
             {target.aggregator: answer},

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from shoal_holder.state import State
-from shoal_protocol.jobs.membership import JobWithdrawal, Leave
+from shoal_protocol.jobs.membership import LEFT, JobWithdrawal, Membership
 from shoal_protocol.wire.documents import Role, Signed, sign
 from shoal_protocol.wire.errors import BadSignature, MalformedDocument, RefusedJob, WrongSigner
 from shoal_redteam.attack import Attack
@@ -51,7 +51,12 @@ class FarDeadline(Attack):
         elsewhere = withdrawal.model_copy(update={"job": target.random_bytes(32).hex()})
         first = target.crew[0]
         second = target.crew[1]
-        leave = Leave(manifest=job.body.manifest, job=job.digest, holder=target.holder(first))
+        leave = Membership(
+            manifest=job.body.manifest,
+            job=job.digest,
+            holder=target.holder(first),
+            state=LEFT,
+        )
         anothers = sign(leave, Role.HOLDER.value, target.keys.clients[second])
         forged: dict[str, tuple[str, bytes, str]] = {
             "a withdrawal by the trainer": (
@@ -65,7 +70,7 @@ class FarDeadline(Attack):
                 MalformedDocument.code,
             ),
             "one data holder's leave by another": (
-                "leaves",
+                "memberships",
                 anothers.encode(),
                 BadSignature.code,
             ),

@@ -59,7 +59,7 @@ class SmallCohort(Attack):
         liar = target.nodes[-1]
         claim = claimed_sum(played, liar, present, np.zeros(spec.dimension, np.uint64))
         answer = await target.send(
-            target.aggregator, f"{played.path}/partial-sums", target.sign(claim, liar).encode()
+            target.aggregator, f"{played.path}/ends", target.sign(claim, liar).encode()
         )
         yield refused(
             "a node's partial sum over those few",

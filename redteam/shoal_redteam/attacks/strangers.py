@@ -83,7 +83,7 @@ class Unauthenticated(Attack):
             node,
             stranger,
             (target.aggregator,),
-            f"{played.path}/partial-sums",
+            f"{played.path}/ends",
         ):
             yield finding
         body = Abandonment(
@@ -100,7 +100,7 @@ class Unauthenticated(Attack):
             node,
             stranger,
             (target.aggregator,),
-            f"{played.path}/abandonments",
+            f"{played.path}/ends",
         ):
             yield finding
         yield await self._gossip_of_strangers(played, stranger)

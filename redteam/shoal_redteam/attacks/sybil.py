@@ -11,7 +11,7 @@ from pyroaring import BitMap
 from shoal_kit.outcome import CREATED, OK
 from shoal_kit.peers.exchange import Reply
 from shoal_protocol.jobs.job_request import PrivacyDemand
-from shoal_protocol.jobs.membership import Join
+from shoal_protocol.jobs.membership import JOINED, Membership
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.sharing.received import parse
 from shoal_protocol.sharing.schemes import ADDITIVE
@@ -170,7 +170,7 @@ class SybilJoin(Attack):
             raise CannotAttack(f"the trainer refuses an honest job: {submitted.reason}")
         other = job_request(target)
         await target.send(target.trainer, "/v1/jobs", other.encode())
-        path, keys = f"/v1/jobs/{request.digest}/joins", target.keys.clients
+        path, keys = f"/v1/jobs/{request.digest}/memberships", target.keys.clients
         member = target.crew[0]
         neighbour = target.crew[1]
         stranger = SigningKey(target.random_bytes(32))
@@ -196,15 +196,21 @@ class SybilJoin(Attack):
             "a join of another job": (other, neighbour, keys[neighbour], "malformed-document"),
         }
         for tried, (job, client, key, code) in joins.items():
-            body = Join(
-                manifest=target.consortium.digest, job=job.digest, holder=target.holder(client)
+            body = Membership(
+                manifest=target.consortium.digest,
+                job=job.digest,
+                holder=target.holder(client),
+                state=JOINED,
             )
             content = sign(body, Role.HOLDER.value, key).encode()
             answers = {target.trainer: await target.send(target.trainer, path, content)}
             check = "the roster's key of the data holder in the join must have signed it"
             yield refused(tried, answers, by={code}, check=check)
-        body = Join(
-            manifest=target.consortium.digest, job=request.digest, holder=target.holder(member)
+        body = Membership(
+            manifest=target.consortium.digest,
+            job=request.digest,
+            holder=target.holder(member),
+            state=JOINED,
         )
         content = sign(body, Role.HOLDER.value, keys[member]).encode()
         statuses = [(await target.send(target.trainer, path, content)).status for _ in range(3)]

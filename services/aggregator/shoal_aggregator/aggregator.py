@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final
 
 import structlog
 from prometheus_client import Counter
@@ -23,6 +23,7 @@ from shoal_aggregator.store import (
     OPEN,
     AttestEnd,
     Standing,
+    Word,
     end,
     keep,
     lacking,
@@ -41,7 +42,6 @@ from shoal_protocol.rounds.attestations import (
     PartialSum,
     PartialSumReference,
     Result,
-    RoundDocument,
 )
 from shoal_protocol.rounds.outcomes import IMPOSSIBLE, check_partial_sum, is_possible
 from shoal_protocol.rounds.round_spec import RoundSpec
@@ -64,7 +64,6 @@ from shoal_service.keepers import Keepers
 from shoal_service.service import Resources
 from shoal_service.signed_documents import read_signed
 from shoal_service.storage.journal import Journal, JournalWriter
-from shoal_service.work import Work
 
 log = structlog.get_logger()
 
@@ -76,7 +75,7 @@ class Outcome(StrEnum):
     ENOUGH = "enough"  # stored, and with it there are enough for a result once its time comes
     ENDED = "ended"  # stored, and the round ended with it
     KNOWN = "known"  # the same document is on file
-    LATE = "late"  # not stored: the round is published; to be compared with its sums first
+    LATE = "late"  # stored, and the round is published: to be compared with the other sums
 
 
 def offer(
@@ -99,12 +98,13 @@ def offer(
     phase, nodes, needed = lock(db, body.round)
     known = words(db, body.round)
     own = next((each for each in known if each.node == signed.signer), None)
+    is_published = phase is Phase.PUBLISHED
     if own is not None and own.digest != signed.digest:
         return _keep_as_evidence(db, signed, ConflictingDocument())
     if is_sum and phase is Phase.ABANDONED:  # also if it is on file: its node must learn of the end
         return RoundAbandoned()
-    if own is not None:
-        return Outcome.KNOWN
+    if own is not None:  # a late sum that is sent again may not have been compared
+        return Outcome.LATE if is_published and own.standing is Standing.LATE else Outcome.KNOWN
     if not is_sum:
         keep(db, signed, Standing.GAVE_UP)
         lost = 1 + sum(each.standing is Standing.GAVE_UP for each in known)
@@ -116,26 +116,13 @@ def offer(
     if len(cohorts) - cohorts.count(over(body)) > nodes - needed:
         other = "another node's partial sum on file is over another cohort"
         return _keep_as_evidence(db, signed, WrongCohort(other))
-    if phase is Phase.PUBLISHED:
+    standing = Standing.LATE if is_published else Standing.OPEN
+    keep(db, signed, standing)
+    if is_published:
         return Outcome.LATE
     move(db, body.round, Phase.COLLECTING)
-    keep(db, signed, Standing.OPEN)
-    return Outcome.STORED if lacking(words(db, body.round), needed) > 0 else Outcome.ENOUGH
-
-
-def add_late_sum(
-    db: Connection, signed: Signed[PartialSum], standing: Standing
-) -> Outcome | ProtocolError:
-    """Store a partial sum that was `Outcome.LATE`, with the result of comparing it."""
-    lock(db, signed.body.round)
-    found = (each for each in words(db, signed.body.round) if each.node == signed.signer)
-    own = next(found, None)
-    if own is None:
-        keep(db, signed, standing)
-        return Outcome.LATE
-    if own.digest != signed.digest:
-        return _keep_as_evidence(db, signed, ConflictingDocument())
-    return Outcome.KNOWN
+    known.append(Word(signed.signer, standing, signed.digest, over(body)))
+    return Outcome.STORED if lacking(known, needed) > 0 else Outcome.ENOUGH
 
 
 def _keep_as_evidence(
@@ -204,25 +191,22 @@ def add_up(spec: RoundSpec, sums: Sequence[PartialSum]) -> Summed | str:
     return Summed(result, wrong)
 
 
-def contradicts(spec: RoundSpec, used: Sequence[PartialSum], late: PartialSum) -> bool:
-    """Tell whether a partial sum contradicts a published result's sums over the same cohort."""
-    combined = _combined(spec, [*used, late])
-    return combined is None or bool(combined.wrong)
-
-
 def blamed(
     spec: RoundSpec, used: Sequence[PartialSum], others: Sequence[PartialSum], late: PartialSum
 ) -> tuple[str, ...]:
-    """Return whose partial sum is wrong, if one contradicts a result; none if it cannot be told.
+    """Return whose partial sum is wrong if `late` contradicts those `used` for a result.
 
-    It may be one that the result is made of, if that rests on too few to be checked.
+    It may be one that the result is made of, if that rests on too few to be checked; then only the
+    `others` over the same cohort may tell, and "unknown" is who it is otherwise.
     """
+    combined = _combined(spec, [*used, late])
+    if combined is not None and not combined.wrong:
+        return ()
     same = [each for each in others if each.over == late.over]
-    for sums in ([*used, late], [*used, *same, late]):
-        combined = _combined(spec, sums)
-        if combined is not None and combined.wrong:
-            return tuple(spec.compute_nodes[index] for index in sorted(combined.wrong))
-    return ()
+    for each in (combined, _combined(spec, [*used, *same, late])):
+        if each is not None and each.wrong:
+            return tuple(spec.compute_nodes[index] for index in sorted(each.wrong))
+    return ("unknown",)
 
 
 def _combined(spec: RoundSpec, sums: Sequence[PartialSum]) -> Combined | None:
@@ -252,8 +236,6 @@ _READING_THREADS: Final = 2
 PATIENCE_SECONDS: Final = 0.25  # how long a step waits for keepers that do not answer
 _SPECS_IN_MEMORY: Final = 8  # each may be megabytes
 
-DocumentT = TypeVar("DocumentT", bound=RoundDocument)
-
 
 class Aggregator:
     """One aggregator, under the name and key that the manifest lists for it."""
@@ -261,7 +243,7 @@ class Aggregator:
     def __init__(self, resources: Resources, journal: Journal, keepers: Keepers) -> None:
         """Go on from what the storage holds; what is decided is signed in the `journal`."""
         self._own, self._journal, self.keepers = resources, journal, keepers
-        self._work = Work(resources.clock)
+        self._work = resources.work()
         self._fetched: set[str] = set()  # rounds whose outcome their trainer has, by its word
         self._reading = resources.worker("reading", threads=_READING_THREADS)
         registry = resources.registry
@@ -301,62 +283,46 @@ class Aggregator:
         self._own.wake.set()
         return signed.digest, is_new
 
-    async def take_partial_sum(self, round_id: str, encoded: bytes) -> bool:
-        """Take a Compute node's signed partial sum; return whether it is new.
+    async def take(self, round_id: str, encoded: bytes) -> bool:
+        """Take a Compute node's signed word on a round; return whether it is new.
+
+        It is a partial sum or an abandonment.
 
         Raises:
             UnknownRound, MalformedDocument, UnknownSigner, WrongSigner, BadSignature,
             WrongManifest, WrongRound, WrongCharge, WrongCohort, WrongShare,
             ConflictingDocument
             RoundAbandoned: nothing will be released; the node's sum may be erased.
+            LedgerBroken: as `announce`, of an abandonment: the round may have ended otherwise.
         """
-        spec = await self._spec(round_id)
-        signed = await self._reading.run_sized(len(encoded), self._verified_sum, encoded, spec)
-        outcome = await self._journal.run(offer, signed)
+        spec, decision = await self._spec(round_id), None
+        signed = await self._reading.run_sized(len(encoded), self._verified, encoded, spec)
+        if isinstance(signed.body, Abandonment):
+            await self.keepers.check()
+            said = f"{signed.signer}: {signed.body.reason}"
+            decision = partial(self._abandonment, spec, "called_off_by_node", said[:LONGEST_DETAIL])
+        outcome = await self._journal.run(offer, signed, decision)
         if outcome is Outcome.LATE:
-            outcome = await self._compare_late(spec, signed)
+            await self._compare_late(spec, signed.body)
         self._settle(outcome, signed)
-        return outcome in {Outcome.STORED, Outcome.ENOUGH}
+        return outcome in {Outcome.STORED, Outcome.ENOUGH, Outcome.ENDED}
 
-    async def _compare_late(
-        self, spec: RoundSpec, signed: Signed[PartialSum]
-    ) -> Outcome | ProtocolError:
-        """Store a partial sum that came after the result, and compare it with the result."""
-        stored = await self._own.storage.run(store.find_partial_sums, spec.digest, Standing.USED)
-        used = [decode(each, PartialSum).body for each in stored]
-        is_wrong = await asyncio.to_thread(contradicts, spec, used, signed.body)
-        standing = Standing.WRONG if is_wrong else Standing.LATE
-        outcome = await self._own.storage.run(add_late_sum, signed, standing)
-        if outcome is Outcome.LATE and is_wrong:
-            stored = await self._own.storage.run(store.find_partial_sums, spec.digest)
-            others = [decode(each, PartialSum).body for each in stored]
-            found = await asyncio.to_thread(blamed, spec, used, others, signed.body)
-            self._tell_wrong(spec, found or ["unknown"])  # which of them cannot be told
-        return outcome
+    async def _compare_late(self, spec: RoundSpec, late: PartialSum) -> None:
+        """Compare a partial sum that came after the result with those that the result has."""
+        run = self._own.storage.run
+        stored = [
+            await run(store.find_partial_sums, spec.digest, which)
+            for which in (Standing.USED, None)
+        ]
+        used, others = ([decode(each, PartialSum).body for each in some] for some in stored)
+        if wrong := await asyncio.to_thread(blamed, spec, used, others, late):
+            await run(store.judge, spec.digest, Standing.WRONG, [late.node])
+            self._tell_wrong(spec, wrong)
 
     def _tell_wrong(self, spec: RoundSpec, nodes: Sequence[str]) -> None:
         for node in nodes:
             self._wrong.labels(node).inc()
             log.error("a partial sum contradicts the others", round=spec.digest, party=node)
-
-    async def take_abandonment(self, round_id: str, encoded: bytes) -> bool:
-        """Take a Compute node's signed abandonment; return whether it is new.
-
-        Raises:
-            UnknownRound, MalformedDocument, UnknownSigner, WrongSigner, BadSignature,
-            WrongManifest, WrongRound, ConflictingDocument
-            LedgerBroken: as `announce`: the round may have ended otherwise.
-        """
-        spec = await self._spec(round_id)
-        signed = self._verified(encoded, Abandonment, spec)
-        if signed.signer not in spec.compute_nodes:
-            raise WrongSigner("only Compute nodes call a round off here")
-        await self.keepers.check()
-        said = f"{signed.signer}: {signed.body.reason}"
-        decision = partial(self._abandonment, spec, "called_off_by_node", said[:LONGEST_DETAIL])
-        outcome = await self._journal.run(offer, signed, decision)
-        self._settle(outcome, signed)
-        return outcome in {Outcome.STORED, Outcome.ENDED}
 
     async def is_busy(self) -> bool:
         """Tell whether a round is open, or a trainer may not have fetched what became of one.
@@ -393,10 +359,6 @@ class Aggregator:
             log.warning("storage unavailable: rounds are decided once it answers again")
         except LedgerBroken:
             log.warning("the aggregator was set back: it decides on no round")
-
-    async def close(self) -> None:
-        """End what is under way."""
-        await self._work.close()
 
     async def _apart(self, decide: Callable[[str], Awaitable[None]], round_id: str) -> None:
         """Decide on one round; a fault in it must not stop the others."""
@@ -464,24 +426,21 @@ class Aggregator:
         )
         return self._own.sign(body)
 
-    def _verified_sum(self, encoded: bytes, spec: RoundSpec) -> Signed[PartialSum]:
-        signed = self._verified(encoded, PartialSum, spec)
-        check_partial_sum(signed.body, spec)
-        return signed
-
-    def _verified(
-        self, encoded: bytes, kind: type[DocumentT], spec: RoundSpec
-    ) -> Signed[DocumentT]:
-        signed = read_signed(self._own.book, encoded, kind)
+    def _verified(self, encoded: bytes, spec: RoundSpec) -> Signed[Any]:
+        signed: Signed[Any] = read_signed(self._own.book, encoded, PartialSum, Abandonment)
         self._own.book.get(spec.manifest).verify(signed)
         if signed.body.round != spec.digest:
             raise WrongRound
+        if isinstance(signed.body, PartialSum):
+            check_partial_sum(signed.body, spec)
+        elif signed.signer not in spec.compute_nodes:
+            raise WrongSigner("only Compute nodes call a round off here")
         return signed
 
     async def _spec(self, round_id: str) -> RoundSpec:
         if round_id not in self._specs:
-            record = await self._own.storage.run(store.find_round, round_id)
-            self._keep((await asyncio.to_thread(decode, record.spec, RoundSpec)).body)
+            encoded = await self._own.storage.run(store.find_spec, round_id)
+            self._keep((await asyncio.to_thread(decode, encoded, RoundSpec)).body)
         return self._specs[round_id]
 
     def _keep(self, spec: RoundSpec) -> None:

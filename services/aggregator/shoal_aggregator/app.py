@@ -1,5 +1,6 @@
 """The aggregator's HTTP routes: bytes in, bytes out; `Aggregator` decides."""
 
+from functools import partial
 from typing import Any, Final
 
 from fastapi import FastAPI, Request, Response
@@ -18,13 +19,10 @@ from shoal_kit.web.openapi import (
 )
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result
 from shoal_protocol.rounds.round_spec import LARGEST_DIMENSION, LARGEST_SPEC_BYTES, RoundSpec
-from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.errors import (
     RefusedSpec,
     UnknownRound,
-    WrongPhase,
 )
-from shoal_protocol.wire.phases import Phase
 from shoal_protocol.wire.service_errors import (
     ConflictingDocument,
     RoundAbandoned,
@@ -36,7 +34,6 @@ from shoal_protocol.wire.service_errors import (
 from shoal_service.journal_routes import journal_routes
 from shoal_service.replies import (
     RoundId,
-    document,
     listed,
     shown,
     taken,
@@ -49,9 +46,10 @@ from shoal_service.waiting import WaitSeconds
 # base64 of 8 bytes for each coordinate, and room for the rest of the document
 PARTIAL_SUM_LIMIT_BYTES: Final = LARGEST_DIMENSION * 8 * 4 // 3 + (1 << 16)
 
-_STATE: Final = having("round", "phase", "partial_sums", "evidence")
 _SUMS: Final = listed_as("documents", signed(PartialSum))
-_OF_NODE: Final = (UnknownRound, *SIGNED, WrongRound, ConflictingDocument)
+_OUTCOME: Final = listed_as(
+    "documents", {"anyOf": [signed(each) for each in (Result, Abandonment, PartialSum)]}
+)
 
 
 def create_app(aggregator: Aggregator, journal: Journal, resources: Resources) -> FastAPI:
@@ -62,41 +60,13 @@ def create_app(aggregator: Aggregator, journal: Journal, resources: Resources) -
     async def look() -> dict[str, Any]:
         return await run(by_phase, "Rounds", rounds)
 
-    async def result_of(round_id: str) -> bytes | None:
-        """Return a round's signed result, None while it is open.
-
-        Of an abandoned round nothing is released, its partial sums included.
-        """
-        phase, word = await run(store.find_end, round_id)
-        if phase is Phase.ABANDONED:
-            reason = None if word is None else decode(word, Abandonment).body.reason.code
-            raise RoundAbandoned(reason)
-        return word
-
-    async def state(round_id: str, status: int = 200) -> Response:
-        record = await run(store.find_round, round_id)
-        return shown(
-            {
-                "round": round_id,
-                "phase": record.phase.value,
-                "partial_sums": record.partial_sums,
-                "evidence": record.evidence,
-            },
-            status,
-        )
-
-    async def sums_of(round_id: str, standing: Standing) -> Response:
-        if await result_of(round_id) is None:
-            return await state(round_id, 202)
-        return listed(await run(store.find_partial_sums, round_id, standing))
-
     app = resources.application(
         "Shoal aggregator",
         ready=aggregator.keepers.ready,
         busy=aggregator.is_busy,
         look=look,
         body_limit_bytes_by_ending={
-            "/partial-sums": PARTIAL_SUM_LIMIT_BYTES,
+            "/ends": PARTIAL_SUM_LIMIT_BYTES,
             "/v1/rounds": LARGEST_SPEC_BYTES,
         },
     )
@@ -116,72 +86,44 @@ def create_app(aggregator: Aggregator, journal: Journal, resources: Resources) -
         round_id, is_new = await aggregator.announce(await request.body())
         return taken({"round": round_id}, is_new=is_new)
 
-    @app.get("/v1/rounds/{round_id}", **answers(_STATE, UnknownRound))
-    async def show_round(round_id: RoundId) -> Response:
-        """Say where the round stands, in counts."""
-        return await state(round_id)
-
     @app.post(
-        "/v1/rounds/{round_id}/partial-sums",
+        "/v1/rounds/{round_id}/ends",
         **stores(
             having("round"),
-            *_OF_NODE,
+            UnknownRound,
+            *SIGNED,
+            WrongRound,
             WrongCharge,
             WrongCohort,
             WrongShare,
+            ConflictingDocument,
             RoundAbandoned,
-            takes=signed(PartialSum),
+            takes={"anyOf": [signed(PartialSum), signed(Abandonment)]},
         ),
     )
-    async def take_partial_sum(round_id: RoundId, request: Request) -> Response:
-        """Take a Compute node's signed partial sum: 201, or 200 if it is on file."""
-        is_new = await aggregator.take_partial_sum(round_id, await request.body())
-        return taken({"round": round_id}, is_new=is_new)
-
-    @app.post(
-        "/v1/rounds/{round_id}/abandonments",
-        **stores(having("round"), *_OF_NODE, WrongPhase, takes=signed(Abandonment)),
-    )
-    async def take_abandonment(round_id: RoundId, request: Request) -> Response:
-        """Take a Compute node's signed abandonment: 201, or 200 if it is on file."""
-        is_new = await aggregator.take_abandonment(round_id, await request.body())
+    async def take(round_id: RoundId, request: Request) -> Response:
+        """Take a Compute node's signed partial sum or abandonment: 201, or 200 if on file."""
+        is_new = await aggregator.take(round_id, await request.body())
         return taken({"round": round_id}, is_new=is_new)
 
     @app.get(
-        "/v1/rounds/{round_id}/partial-sums",
-        **answers(_SUMS, UnknownRound, RoundAbandoned, pending=_STATE),
+        "/v1/rounds/{round_id}/outcome",
+        **answers(_OUTCOME, UnknownRound, pending=having("round")),
     )
-    async def show_partial_sums(round_id: RoundId) -> Response:
-        """Serve the signed partial sums of a published round: 202 before, 410 if abandoned."""
-        return await sums_of(round_id, Standing.USED)
+    async def show_outcome(round_id: RoundId, wait: WaitSeconds = 0) -> Response:
+        """Serve the signed result, then the partial sums that it is made of: 202 while open.
 
-    @app.get(
-        "/v1/rounds/{round_id}/wrong-sums",
-        **answers(_SUMS, UnknownRound, RoundAbandoned, pending=_STATE),
-    )
+        Of an abandoned round the signed abandonment is served, and nothing else.
+        """
+        find = partial(run, store.find_outcome, round_id)
+        found = await resources.changes.until_found(round_id, find, wait)
+        return shown({"round": round_id}, 202) if found is None else listed(found)
+
+    @app.get("/v1/rounds/{round_id}/wrong-sums", **answers(_SUMS, UnknownRound))
     async def show_wrong_sums(round_id: RoundId) -> Response:
         """Serve the signed partial sums that contradict those of a published round."""
-        return await sums_of(round_id, Standing.WRONG)
-
-    @app.get(
-        "/v1/rounds/{round_id}/result",
-        **answers(signed(Result), UnknownRound, RoundAbandoned, pending=_STATE),
-    )
-    async def show_result(round_id: RoundId, wait: WaitSeconds = 0) -> Response:
-        """Serve the signed result: 202 while there is none, 410 if the round was abandoned."""
-        found = await resources.changes.until_found(round_id, lambda: result_of(round_id), wait)
-        return await state(round_id, 202) if found is None else document(found)
-
-    @app.get(
-        "/v1/rounds/{round_id}/abandonment",
-        **answers(signed(Abandonment), UnknownRound),
-    )
-    async def show_abandonment(round_id: RoundId) -> Response:
-        """Serve the aggregator's signed abandonment; 404 if the round was not abandoned."""
-        phase, word = await run(store.find_end, round_id)
-        if phase is not Phase.ABANDONED or word is None:
-            raise UnknownRound("the round was not abandoned: ask for its result")
-        return document(word)
+        await run(store.state_of, round_id)
+        return listed(await run(store.find_partial_sums, round_id, Standing.WRONG))
 
     app.include_router(journal_routes(journal))
     return app

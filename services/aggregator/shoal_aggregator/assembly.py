@@ -83,11 +83,6 @@ class Service(service.Service):
         await self.retention.step()
         self.resources.standing.erase(())
 
-    async def close(self) -> None:
-        """End what is under way, and let go of connections and the database."""
-        await self.aggregator.close()
-        await super().close()
-
 
 def assemble(**given: Unpack[service.Given]) -> Service:
     """Return the aggregator that is `given`, going on from what its database holds.

@@ -3,9 +3,8 @@
 A round's row is locked first, so that of two decisions only one is made.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
@@ -35,9 +34,13 @@ _STATE: Final = select(rounds.c.phase, rounds.c.nodes, rounds.c.threshold).where
 _LOCKED: Final = _STATE.with_for_update()
 _RECEIVED: Final = received.insert()
 _MOVED: Final = rounds.update().where(_IS_ROUND).values(phase=bindparam("following"))
-_WORDS: Final = select(
-    received.c.node, received.c.standing, received.c.digest, received.c.over
-).where(received.c.round == _ROUND_ID, received.c.slot == WORD)
+_OF_WORD: Final = (received.c.node, received.c.standing, received.c.digest, received.c.over)
+_WORDS: Final = select(*_OF_WORD).where(received.c.round == _ROUND_ID, received.c.slot == WORD)
+_OPEN_WORDS: Final = (
+    select(received.c.round, *_OF_WORD)
+    .join(rounds, rounds.c.id == received.c.round)
+    .where(rounds.c.phase.in_(OPEN), received.c.slot == WORD)
+)
 NEWEST_FIRST: Final = (received.c.place.desc(), rounds.c.id)
 
 
@@ -46,7 +49,7 @@ class Standing(StrEnum):
 
     OPEN = "open"  # a partial sum, and there is no result yet
     USED = "used"  # the result is made of this sum and others
-    LATE = "late"  # the sum agrees with the result, and came after it
+    LATE = "late"  # the sum came after the result, and nothing shows that it contradicts it
     WRONG = "wrong"  # the sum contradicts those that the result is made of
     GAVE_UP = "gave_up"  # an abandonment
     EVIDENCE = "evidence"  # not the node's first document
@@ -143,16 +146,6 @@ def milliseconds(moment: datetime) -> int:
     return round(moment.timestamp() * 1000)
 
 
-@dataclass(frozen=True)
-class RoundRecord:
-    """A round's state: its signed spec, its phase and counts."""
-
-    spec: bytes
-    phase: Phase
-    partial_sums: int
-    evidence: int
-
-
 def add_round(db: Connection, signed: Signed[RoundSpec]) -> bool:
     """Store an announced round; False if it is known.
 
@@ -186,40 +179,36 @@ def knows_round(db: Connection, round_id: str) -> bool:
     return db.execute(_STATE, {"round_id": round_id}).first() is not None
 
 
-def find_round(db: Connection, round_id: str) -> RoundRecord:
-    """Return a round.
+def find_spec(db: Connection, round_id: str) -> bytes:
+    """Return a round's signed spec.
 
     Raises:
         UnknownRound
     """
-    row = db.execute(select(rounds.c.spec, rounds.c.phase).where(_IS_ROUND), {"round_id": round_id})
-    if (found := row.one_or_none()) is None:
+    query = select(rounds.c.spec).where(_IS_ROUND)
+    encoded: bytes | None = db.execute(query, {"round_id": round_id}).scalar()
+    if encoded is None:
         raise UnknownRound
-    query = select(received.c.standing).where(received.c.round == round_id)
-    standings = [Standing(each) for each in db.execute(query).scalars()]
-    return RoundRecord(
-        spec=found.spec,
-        phase=Phase(found.phase),
-        partial_sums=sum(each in _SUMS for each in standings),
-        evidence=sum(each in (Standing.EVIDENCE, Standing.WRONG) for each in standings),
-    )
+    return encoded
 
 
 def due_rounds(db: Connection, now: datetime) -> tuple[list[str], list[str]]:
     """Return which open rounds have enough partial sums, and which are over without.
 
     Enough is one of each node or, from the round's `proceed_at` on, as many as `lacking` asks for;
-    a round that lacks some is over at its `give_up_at`.
+    a round that lacks some is over at its `give_up_at`, which is no earlier.
     """
     columns, complete, overdue = rounds.c, list[str](), list[str]()
+    at, said = milliseconds(now), defaultdict[str, list[Word]](list)
+    for round_id, node, standing, *rest in db.execute(_OPEN_WORDS):
+        said[round_id].append(Word(node, Standing(standing), *rest))
     query = select(columns.id, columns.nodes, columns.threshold, columns.proceed_at)
     query = query.add_columns(columns.give_up_at).where(columns.phase.in_(OPEN))
-    for row in db.execute(query.order_by(columns.give_up_at)).all():
-        said = words(db, row.id)
-        lacks = lacking(said, row.threshold)
-        if lacking(said, row.nodes) <= 0 or (lacks <= 0 and row.proceed_at <= milliseconds(now)):
+    for row in db.execute(query.order_by(columns.give_up_at)):
+        enough = row.threshold if row.proceed_at <= at else row.nodes
+        if lacking(said[row.id], enough) <= 0:
             complete.append(row.id)
-        elif lacks > 0 and row.give_up_at <= milliseconds(now):
+        elif row.give_up_at <= at:
             overdue.append(row.id)
     return complete, overdue
 
@@ -248,12 +237,17 @@ def publish(
     db = writer.db
     if lock(db, round_id).phase not in OPEN or count_sums(db, round_id) != stored:
         return False
-    for standing, nodes in ((Standing.USED, used), (Standing.WRONG, wrong)):
-        here = (received.c.round == round_id) & (received.c.slot == WORD)
-        here &= received.c.node.in_(nodes)
-        db.execute(received.update().where(here).values(standing=standing.value))
+    judge(db, round_id, Standing.USED, used)
+    judge(db, round_id, Standing.WRONG, wrong)
     end(writer, round_id, Phase.PUBLISHED, attest)
     return True
+
+
+def judge(db: Connection, round_id: str, standing: Standing, nodes: Collection[str]) -> None:
+    """Note what these nodes' partial sums are to their round."""
+    here = (received.c.round == round_id) & (received.c.slot == WORD)
+    judged = received.update().where(here, received.c.node.in_(nodes))
+    db.execute(judged.values(standing=standing.value))
 
 
 def abandon(writer: JournalWriter, round_id: str, attest: AttestEnd, *, stored: int | None) -> bool:
@@ -314,12 +308,14 @@ def is_published_sum() -> ColumnElement[bool]:
     return is_sum & (rounds.c.phase == Phase.PUBLISHED.value)
 
 
-def find_end(db: Connection, round_id: str) -> tuple[Phase, bytes | None]:
-    """Return a round's phase, and the aggregator's signed word on it: a result or an abandonment.
+def find_outcome(db: Connection, round_id: str) -> list[bytes] | None:
+    """Return the aggregator's signed word on a round, and the sums that a result is made of.
 
-    None while it is open, or once it is forgotten.
+    None while the round is open, or once it is forgotten.
 
     Raises:
         UnknownRound
     """
-    return state_of(db, round_id).phase, journal.find(db, END, round_id)
+    state_of(db, round_id)
+    word = journal.find(db, END, round_id)
+    return None if word is None else [word, *find_partial_sums(db, round_id, Standing.USED)]

@@ -23,7 +23,7 @@ from shoal_protocol.jobs.membership import (
     REFUSED,
     WAITS,
     Approval,
-    ApprovalNotice,
+    Membership,
     State,
     check_approval,
 )
@@ -223,9 +223,9 @@ class Approvals:
             return
         for job, state in self.notices().items():
             (manifest,) = self._file.one("SELECT manifest FROM asked WHERE job = ?", job)
-            body = ApprovalNotice(manifest=manifest, job=job, holder=holder, state=state)
+            body = Membership(manifest=manifest, job=job, holder=holder, state=state)
             signed = sign(body, Role.HOLDER, self._site.key).encode()
-            yield Draft(f"{state}/{job}", trainer, f"/v1/jobs/{job}/approvals", signed)
+            yield Draft(f"{state}/{job}", trainer, f"/v1/jobs/{job}/memberships", signed)
 
     def settle_notice(self, settled: Settled) -> None:
         """Record that the trainer answered a notice."""

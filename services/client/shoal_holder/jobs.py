@@ -21,8 +21,14 @@ from shoal_holder.site import Part
 from shoal_holder.state import LEFT
 from shoal_holder.state import Letter as Pending
 from shoal_kit.outcome import GONE
+from shoal_protocol.jobs import membership
 from shoal_protocol.jobs.job_request import JobRequest
-from shoal_protocol.jobs.membership import JobWithdrawal, JobWithdrawn, Join, Leave, check_ending
+from shoal_protocol.jobs.membership import (
+    JobWithdrawal,
+    JobWithdrawn,
+    Membership,
+    check_ending,
+)
 from shoal_protocol.wire.documents import Role, Signed, decode, sign, sign_again
 from shoal_protocol.wire.encoding import Digest
 from shoal_protocol.wire.errors import (
@@ -42,7 +48,7 @@ TIME_OVER: Final = "its time is over"
 
 MOST_ENDED: Final = 100
 """How many refused jobs that the trainer lists no more are shown, with the reason."""
-_PATHS: Final[dict[Pending, str]] = {"leave": "leaves", "join": "joins"}  # in this order
+_PENDING: Final[tuple[Pending, ...]] = ("leave", "join")  # in this order
 
 
 @dataclass(eq=False)
@@ -157,11 +163,11 @@ class Jobs(ListedJobs):
     def letters(self) -> Iterator[Draft]:
         """Yield the leaves and joins that nobody answered, and the query for a list of jobs."""
         trainer, key = self._site.book.current.manifest.trainer.name, self._site.key
-        for what, path in _PATHS.items():
+        for what in _PENDING:
             for job, document in self._state.pending_letters(what).items():
                 # by the key in force, which may be newer than it is
-                signed = partial(sign_again, document, Join if what == "join" else Leave, key)
-                yield Draft(f"{what}/{job}", trainer, f"/v1/jobs/{job}/{path}", signed)
+                signed = partial(sign_again, document, Membership, key)
+                yield Draft(f"{what}/{job}", trainer, f"/v1/jobs/{job}/memberships", signed)
         if query := self._site.query():
             yield Draft("jobs", trainer, "/v1/jobs/joining", query)
 
@@ -214,9 +220,8 @@ class Jobs(ListedJobs):
         # the last thing: owners are not asked about what could not be joined
         if not self._approvals.are_given(signed, until=request.join_deadline):
             return False
-        join = Join(manifest=request.manifest, job=job, holder=holder)
-        document = sign(join, Role.HOLDER, site.key).encode()
-        self._state.add_job(job, signed.encode(), cost=cost, slots=able, join=document)
+        join = self._signed(membership.JOINED, request, holder)
+        self._state.add_job(job, signed.encode(), cost=cost, slots=able, join=join)
         self._report("job joined", job=job, slots=len(able))
         return True
 
@@ -275,8 +280,10 @@ class Jobs(ListedJobs):
         if found.ended not in (None, LEFT):
             raise WrongPhase(f"the job has ended here already ({found.ended}), and holds no budget")
         if holder is not None:
-            manifest = decode(found.request, JobRequest).body.manifest
-            body = Leave(manifest=manifest, job=job, holder=holder)
-            leave = sign(body, Role.HOLDER, self._site.key).encode()
+            leave = self._signed(membership.LEFT, decode(found.request, JobRequest).body, holder)
         self._state.end_job(job, LEFT, leave=leave)
         self._report("job ended", job=job, reason=LEFT)
+
+    def _signed(self, state: membership.State, request: JobRequest, holder: int) -> bytes:
+        body = Membership(manifest=request.manifest, job=request.digest, holder=holder, state=state)
+        return sign(body, Role.HOLDER, self._site.key).encode()

@@ -16,7 +16,7 @@ from shoal_compute.jobs import Jobs, Totals, withdrawn_jobs
 from shoal_compute.manifest_signing import ManifestSigning
 from shoal_compute.node import Leadership, Node
 from shoal_compute.round_book import RoundBook
-from shoal_compute.summing import Summing, open_summing
+from shoal_compute.summing import open_summing
 from shoal_compute.uploading import Uploads
 from shoal_protocol.jobs.totals import JobTotal
 from shoal_protocol.keeping import Loss
@@ -81,19 +81,12 @@ class Service(service.Service):
     """A Compute node: an application to serve, and work to do beside it."""
 
     node: Node
-    summing: Summing
     retention: Retention
 
     async def step(self) -> None:
         """Do all that is due now."""
         await self.node.step()
         await self.retention.step()
-
-    async def close(self) -> None:
-        """End the work in progress and let go of connections, threads and the database."""
-        await self.node.close()
-        await super().close()
-        self.summing.close()
 
 
 def assemble(
@@ -118,7 +111,7 @@ def assemble(
     own.storage.truncate_log()  # a crash may have come between an erasure and this
     own.standing.box_key_lifetime = timedelta(days=box_key_days)
     own.adopt_manifests()
-    adder = open_summing(summing)
+    own.workers["summing"] = adder = open_summing(summing)
     with own.starting():
         rounds = RoundBook(own)
         journal = Journal(schema.journal, own.storage, *STATEMENTS)
@@ -156,4 +149,4 @@ def assemble(
     app.include_router(keeping_routes(keeper))
     app.include_router(ledger_routes(own, announcements.ledger, withdrawn_jobs))
     own.vitals.watch_open_rounds(rounds.oldest_open)
-    return Service(app, own, node, adder, Retention(own, forget))
+    return Service(app, own, node, Retention(own, forget))

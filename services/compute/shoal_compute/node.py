@@ -33,9 +33,10 @@ from shoal_protocol.rounds.attestations import (
     StoredAnswers,
     Vote,
 )
+from shoal_protocol.rounds.outcomes import verified_outcome
 from shoal_protocol.sharing import committee_sums, summation
 from shoal_protocol.trust.manifest import ServiceParty
-from shoal_protocol.wire.documents import DocumentT, Signed, decode
+from shoal_protocol.wire.documents import DocumentT, Signed
 from shoal_protocol.wire.encoding import Uint64Vector
 from shoal_protocol.wire.errors import ProtocolError
 from shoal_protocol.wire.phases import FINISHED, Phase
@@ -45,7 +46,6 @@ from shoal_service.service import Resources
 from shoal_service.storage.database import insert_new
 from shoal_service.storage.journal import Journal
 from shoal_service.storage.thread import StorageThread
-from shoal_service.work import Work
 
 log = structlog.get_logger()
 
@@ -148,7 +148,7 @@ class Node:
         self._rounds, self._gossip, self._summing = rounds, gossip, summing
         self._leadership, self._keepers, self._journal = leadership, keepers, journal
         self._paces: dict[str, Pace] = defaultdict(Pace)  # of reports, by round
-        self._work = Work(resources.clock)
+        self._work = resources.work()
         self._stepping = asyncio.Lock()
 
     async def step(self) -> None:
@@ -330,8 +330,9 @@ class Node:
         if own is None:
             raise ValueError("a round that has ended here has this node's last word")
         party = at_present(self._own.book, known.consortium.manifest.aggregator)
-        path = f"/v1/rounds/{known.id}/{'partial-sums' if is_sum else 'abandonments'}"
-        reply = await self._own.peers.to(party).ask("POST", path, own.encode())
+        reply = await self._own.peers.to(party).ask(
+            "POST", f"/v1/rounds/{known.id}/ends", own.encode()
+        )
         if is_sum and reply.status == 410:
             return await self._fetch_abandonment(known, party)
         # 404 for good: after the deadline the round can no longer be announced there
@@ -344,16 +345,17 @@ class Node:
         return False
 
     async def _fetch_abandonment(self, known: Round, aggregator: ServiceParty) -> bool:
-        path = f"/v1/rounds/{known.id}/abandonment"
+        path = f"/v1/rounds/{known.id}/outcome"
         reply = await self._own.peers.to(aggregator).ask("GET", path)
         if reply.status != 200:
             return False
         try:
-            signed = decode(reply.body, Abandonment)
+            signed, _ = verified_outcome(reply.body, known.spec.body, known.consortium)
         except ProtocolError as error:
-            log.error("the aggregator's abandonment cannot be read", problem=error.code)
+            log.error("the aggregator's word on the round is not valid", problem=error.code)
             return False
-        await self._gossip.take([signed])
+        if isinstance(signed.body, Abandonment):
+            await self._gossip.take([signed])
         return aggregator.name in known.abandonments
 
     async def _erase(self, known: Round) -> None:
@@ -388,7 +390,3 @@ class Node:
     def _retire(self, known: Round) -> None:
         self._gossip.forget(known)
         self._rounds.retire(known)
-
-    async def close(self) -> None:
-        """End the work in progress; what is not done is done after the next start."""
-        await self._work.close()

@@ -2,25 +2,18 @@
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from fastapi import Query, Response
 from pydantic import AfterValidator
 
 from shoal_kit.web.openapi import IN_PATH, JSON, checked_id
 from shoal_kit.web.problems import problem_document
-from shoal_protocol.wire.encoding import canonical_json, parse_canonical_json
-from shoal_protocol.wire.errors import (
-    MalformedDocument,
-    ProtocolError,
-    UnknownRound,
-)
-
-MOST_DOCUMENTS: Final = 10_000  # in one body
-_MOST_VALUES: Final = 1 << 17  # a third more than so many documents of the largest kind have
+from shoal_protocol.wire.encoding import canonical_json
+from shoal_protocol.wire.errors import ProtocolError, UnknownRound
 
 Outcome = int | ProtocolError
-"""201 for a document of several that is new, 200 for one on file, or why it is refused."""
+"""201 for one of several that is new, 200 for one on file, or why it is refused."""
 
 
 RoundId = Annotated[str, IN_PATH, AfterValidator(partial(checked_id, unknown=UnknownRound))]
@@ -47,36 +40,8 @@ def listed(documents: Iterable[bytes]) -> Response:
     return document(b'{"documents":[' + b",".join(documents) + b"]}")
 
 
-def documents_in(encoded: bytes) -> list[bytes] | None:
-    """Return the documents of the body `{"documents": [...]}`; None if it is one document itself.
-
-    Raises:
-        MalformedDocument: they are no list, or too many: each gets an answer, however small it is.
-    """
-    if not encoded.startswith(b'{"documents":'):
-        return None
-    value = parse_canonical_json(encoded, most_values=_MOST_VALUES)
-    documents = value["documents"] if value.keys() == {"documents"} else None
-    if not isinstance(documents, list) or len(documents) > MOST_DOCUMENTS:
-        raise MalformedDocument(f"documents must be a list of at most {MOST_DOCUMENTS}, alone")
-    return list(map(canonical_json, documents))
-
-
-def settled(about: dict[str, Any], outcomes: Outcome | list[Outcome]) -> Response:
-    """Answer with `about` the one document that came, or with the outcome of each of several.
-
-    Raises:
-        ProtocolError: why the one is refused.
-    """
-    if isinstance(outcomes, list):
-        return shown({"outcomes": [outcome(each) for each in outcomes]})
-    if isinstance(outcomes, ProtocolError):
-        raise outcomes
-    return shown(about, outcomes)
-
-
 def outcome(what: Outcome) -> dict[str, Any]:
-    """Return what became of one document of several."""
+    """Return what became of one of several."""
     if isinstance(what, ProtocolError):
         return {"status": what.status, "problem": problem_document(what)}
     return {"status": what}

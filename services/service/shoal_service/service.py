@@ -23,6 +23,7 @@ from shoal_kit.clock import Clock
 from shoal_kit.database_file import RESTORE
 from shoal_kit.manifest_book import Handover, ManifestBook, newest_with
 from shoal_kit.manifest_exchange import exchange
+from shoal_kit.pace import Pace
 from shoal_kit.party import Party
 from shoal_kit.peers.exchange import ANSWER_SECONDS, Connections
 from shoal_kit.startup import StartupRefused
@@ -48,7 +49,7 @@ from shoal_service.storage.shared_manifests import SharedManifests
 from shoal_service.storage.thread import StorageThread
 from shoal_service.view import Look, Operator
 from shoal_service.waiting import Changes
-from shoal_service.work import Worker
+from shoal_service.work import Work, Worker
 
 
 class Given(TypedDict):
@@ -86,7 +87,10 @@ class Resources:
     """Set when there is work."""
     on_manifest: list[Callable[[], None]] = field(default_factory=list)
     """Called in the event loop when another version of the manifest may be in force."""
-    _workers: dict[str, Worker] = field(default_factory=dict)
+    on_close: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
+    """Called in order when the service ends, before anything is let go of."""
+    workers: dict[str, Worker] = field(default_factory=dict)
+    """By name; their threads are let go of last."""
 
     @classmethod
     def open(
@@ -240,9 +244,15 @@ class Resources:
 
     def worker(self, name: str, *, threads: int = 1) -> Worker:
         """Return the worker of that name, with so many threads."""
-        if name not in self._workers:
-            self._workers[name] = Worker(name, threads=threads)
-        return self._workers[name]
+        if name not in self.workers:
+            self.workers[name] = Worker(name, threads=threads)
+        return self.workers[name]
+
+    def work(self, pace: Callable[[], Pace] = Pace) -> Work:
+        """Return background work of a part of the service, which ends with the service."""
+        work = Work(self.clock, pace)
+        self.on_close.append(work.close)
+        return work
 
     def adopt_manifests(self) -> None:
         """Do what `share_manifests` does, for start-up: it waits for the database."""
@@ -318,10 +328,12 @@ class Resources:
         return app
 
     async def close(self) -> None:
-        """Let go of connections, the database and threads."""
+        """End what is under way, and let go of connections, the database and threads."""
+        for close in self.on_close:
+            await close()
         await self.peers.close()
         await self.storage.close()
-        for worker in self._workers.values():
+        for worker in self.workers.values():
             worker.close()
 
 

@@ -17,19 +17,16 @@ from shoal_kit.web.openapi import (
     answers,
     having,
     listed_as,
-    one_or_several,
     signed,
     stores,
 )
 from shoal_protocol.jobs.declarations import HolderDeclaration
 from shoal_protocol.jobs.job_state import Approvals, JobState
 from shoal_protocol.jobs.membership import (
-    ApprovalNotice,
     HolderQuery,
     JobWithdrawal,
     JobWithdrawn,
-    Join,
-    Leave,
+    Membership,
 )
 from shoal_protocol.privacy.accounting import NOTHING, Balances
 from shoal_protocol.privacy.job_costs import epsilon_left
@@ -54,7 +51,6 @@ from shoal_protocol.wire.service_errors import (
 )
 from shoal_service.replies import (
     document,
-    settled,
     shown,
     taken,
 )
@@ -80,7 +76,6 @@ from shoal_trainer.schema import certificates, jobs, journal, rounds, withdrawal
 from shoal_trainer.schema import crowds as crowd_tables
 from shoal_trainer.store import JobRecord
 
-JOINS_LIMIT_BYTES: Final = 16 << 20
 RoundNumber = Annotated[int, Path(ge=0, lt=2**31)]
 _STATE: Final = having("job", "phase", "rounds")
 _ENDED: Final = (UnknownJob, JobFailed, JobWithdrawn)
@@ -156,9 +151,6 @@ def create_app(
         ready=ready,
         body_limit_bytes_by_ending={
             "/dictionary": LIMIT_BYTES,
-            "/joins": JOINS_LIMIT_BYTES,
-            "/leaves": JOINS_LIMIT_BYTES,
-            "/approvals": JOINS_LIMIT_BYTES,
             **LIMITS,
         },
     )
@@ -175,7 +167,7 @@ def create_app(
             phase=record.phase,
             population_size=None if record.population is None else len(record.clients),
             joined=record.joined,
-            left=len(await run(memberships.left_holders, job)),
+            left=await run(memberships.left, job),
             approvals=approvals[job],
             ends_by=record.ends_by,
             round_counts=counts,
@@ -328,31 +320,16 @@ def create_app(
         return document((await run(store.find_job, job)).request)
 
     @app.post(
-        "/v1/jobs/{job}/joins",
-        **stores(ANY, *_BY_HOLDER, HolderLeft, takes=one_or_several(signed(Join))),
+        "/v1/jobs/{job}/memberships",
+        **stores(ANY, *_BY_HOLDER, HolderLeft, BudgetExceeded, takes=signed(Membership)),
     )
-    async def join(job: JobId, request: Request) -> Response:
-        """Take one signed join, or {"documents": [...]}, in which each is judged by itself."""
-        return settled({"job": job}, await joining.take(job, await request.body(), Join))
+    async def take_membership(job: JobId, request: Request) -> Response:
+        """Take a data holder's word where it stands with a job of either kind: 201, 200 if known.
 
-    @app.post(
-        "/v1/jobs/{job}/leaves",
-        **stores(ANY, *_BY_HOLDER, takes=one_or_several(signed(Leave))),
-    )
-    async def leave(job: JobId, request: Request) -> Response:
-        """Take one signed leave, or {"documents": [...]}, in which each is judged by itself."""
-        return settled({"job": job}, await joining.take(job, await request.body(), Leave))
-
-    @app.post(
-        "/v1/jobs/{job}/approvals",
-        **stores(ANY, *_BY_HOLDER, takes=one_or_several(signed(ApprovalNotice))),
-    )
-    async def note(job: JobId, request: Request) -> Response:
-        """Take a data holder's word that its owners have yet to approve the job, or refused it.
-
-        One signed notice, or {"documents": [...]}, in which each is judged by itself.
+        Its owners have yet to approve the job, or did, or refused it; it joins; it leaves.
         """
-        return settled({"job": job}, await joining.take(job, await request.body(), ApprovalNotice))
+        status = await joining.take(job, await request.body())
+        return shown({"job": job}, status)
 
     @app.post(
         "/v1/jobs/{job}/withdrawal",

@@ -220,15 +220,6 @@ class Service(service.Service):
         except StorageUnavailable:
             log.warning("storage unavailable: jobs go on once it answers again")
 
-    async def close(self) -> None:
-        """End what is under way, and let go of connections and the database."""
-        self.stop_waiting()
-        await self.runner.close()
-        await self.certifier.close()
-        await super().close()
-        if self.crowds.resources.storage is not self.resources.storage:
-            await self.crowds.resources.storage.close()
-
 
 def assemble(
     *,
@@ -269,6 +260,7 @@ def assemble(
             storage = service.open_storage(schema, url, own=resources.book.current, alone=False)
             manifests = SharedManifests(resources.book, schema.manifests)
             crowds = replace(resources, storage=storage, manifests=manifests)
+            resources.on_close.append(storage.close)
         serving = assemble_crowds(crowds, random_bytes, draws_at_once=draws_at_once)
     serving.resources.vitals.watch_open_rounds(runner.oldest_open)  # of the one that is served
     certifier = Certifier(resources, peers, keepers)

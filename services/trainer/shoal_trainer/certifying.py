@@ -34,7 +34,6 @@ from shoal_protocol.wire.errors import NotReady, ProtocolError
 from shoal_protocol.wire.service_errors import ChangedReport
 from shoal_service.keepers import Keepers
 from shoal_service.signed_documents import read_signed
-from shoal_service.work import Work
 from shoal_studies.posterior_report import PosteriorReport
 from shoal_studies.study_request import StudyRequest
 from shoal_trainer import releases, store
@@ -70,9 +69,7 @@ class Certifier:
         """Go on from the storage; `keepers` acknowledge a report before nodes hear of it."""
         self._resources = resources
         self._peers, self._keepers = peers, keepers
-        self._work = Work(
-            resources.clock, partial(Pace, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
-        )
+        self._work = resources.work(partial(Pace, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE))
         self._changed: dict[str, ChangedReport] = {}  # by job, as nodes answered since the start
 
     async def step(self) -> None:
@@ -85,10 +82,6 @@ class Certifier:
         begun = [self._work.begin(f"certificate {job}", self._attempt, job) for job in jobs]
         if tasks := [task for task in begun if task is not None]:
             await asyncio.wait(tasks, timeout=PATIENCE_SECONDS)
-
-    async def close(self) -> None:
-        """Cancel open requests."""
-        await self._work.close()
 
     async def missing(self, job: str) -> list[str]:
         """Return the nodes whose totals are missing for a finished job.

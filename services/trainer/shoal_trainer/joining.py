@@ -2,42 +2,37 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from copy import copy
 from datetime import UTC, datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import structlog
 from pyroaring import BitMap
 from sqlalchemy import Connection
 
-from shoal_kit.manifest_book import ManifestBook
 from shoal_protocol.jobs.membership import (
+    JOINED,
+    LEFT,
     REFUSED,
     STATES,
     WAITS,
-    ApprovalNotice,
     JobWithdrawal,
-    Join,
-    Leave,
+    Membership,
     check_ending,
 )
 from shoal_protocol.privacy.job_costs import epsilon_left
 from shoal_protocol.rounds.round_spec import AskedHolders
 from shoal_protocol.trust.dictionary import COUNTING
 from shoal_protocol.trust.manifest import Consortium
-from shoal_protocol.wire.documents import BoundDocument, Signed
+from shoal_protocol.wire.documents import Signed
 from shoal_protocol.wire.encoding import encode_clients, format_time
 from shoal_protocol.wire.errors import (
     MalformedDocument,
-    ProtocolError,
     RefusedJob,
     UnknownJob,
     WrongPhase,
 )
 from shoal_protocol.wire.phases import JobEvent, JobPhase
 from shoal_protocol.wire.service_errors import BudgetExceeded, HolderLeft
-from shoal_service.replies import Outcome, documents_in
-from shoal_service.signed_documents import read_signed
 from shoal_studies.study_request import JobCheck, StudyRequest
 from shoal_trainer import memberships, schema, store
 from shoal_trainer.declarations import Declarations, in_words
@@ -68,13 +63,12 @@ NOTICED: Final = {
         "there lists owners, and they look"
     ),
     REFUSED: "the owners refused the job",
+    LEFT: "left the job",
 }
-
-DocumentT = TypeVar("DocumentT", Join, Leave, ApprovalNotice)
 
 
 class Joining:
-    """Takes jobs until they run; admits joins one batch at a time, so none is counted twice."""
+    """Takes jobs until they run; admits one join at a time, so none is counted twice."""
 
     def __init__(
         self,
@@ -87,7 +81,7 @@ class Joining:
         self._resources, self._dictionaries = resources, dictionaries
         self._declarations, self._peers = declarations, peers
         self._began_at = resources.clock()
-        self._members: dict[str, dict[int, BitMap]] = {}  # by job and holder: its slots
+        self._in_doubt: set[str] = set()  # jobs of which the storage did not say what is on file
         self._admission = asyncio.Lock()
         resources.storage.run_here(self._restore)
 
@@ -96,7 +90,8 @@ class Joining:
         over = set[str]()
         for job in store.find_jobs(db):
             if job.phase is JobPhase.JOINING:
-                self._keep_members(job.study, memberships.joined_slots(db, job.job))
+                joined = memberships.joined_slots(db, job.job)
+                own.reserve(job.job, _together(joined), job.study.privacy.cost)
             elif job.phase is JobPhase.RUNNING:
                 own.reserve(job.job, job.clients, job.study.privacy.cost)
             else:
@@ -193,147 +188,85 @@ class Joining:
         await asyncio.to_thread(check_request, request, consortium, now=own.clock())
         check_affordable(request, consortium, own.committed)
 
-    async def take(
-        self, job: str, encoded: bytes, kind: type[DocumentT]
-    ) -> Outcome | list[Outcome]:
-        """Take a data holder's signed document, or `{"documents": [...]}`, each judged by itself.
+    async def take(self, job: str, encoded: bytes) -> int:
+        """Take what a data holder signed of where it stands with a job: 201, or 200 if known.
 
-        A holder that left before the population is fixed is not in it, and cannot join again. Of
-        notices the job may be a crowd job.
+        Who left before the population is fixed is not in it, and cannot join again. Crowd jobs are
+        neither joined nor left.
 
         Raises:
             UnknownJob
-            MalformedDocument: the body as a whole cannot be read; nothing was stored.
+            MalformedDocument, UnknownManifest, WrongSigner, BadSignature, WrongManifest
+            UnknownHolder, RevokedHolder
+            HolderLeft
+            WrongPhase: it is too late, or the job has no room.
+            BudgetExceeded: no slot has budget left by this ledger, which is public.
             StorageUnavailable: nothing was stored.
         """
         own = self._resources
-        request, _ = await own.storage.run(memberships.request_of, job)
-        deciding: dict[type, Any] = {
-            Join: self._admit,
-            Leave: self._let_go,
-            ApprovalNotice: self._note,
-        }
-        if kind is not ApprovalNotice and not isinstance(request, StudyRequest):
-            raise UnknownJob
-        documents = await asyncio.to_thread(documents_in, encoded)
-        bound_to = own.book.get(request.manifest)
-        read = await asyncio.to_thread(
-            lambda: [
-                _read(each, kind, job, bound_to, own.book)
-                for each in ([encoded] if documents is None else documents)
-            ]
-        )
+        request, is_open = await own.storage.run(memberships.request_of, job)
+        signed = await own.read(encoded, Membership)
+        state = signed.body.state
+        if signed.body.job != job:
+            raise MalformedDocument("it names another job than the address that it was sent to")
+        own.book.get(request.manifest).verify_in_force(signed, own.book.current)
         async with self._admission:
-            outcomes: list[Outcome] = await deciding[kind](request, read)
-        return outcomes[0] if documents is None else outcomes
+            before, slots = await own.storage.run(memberships.find, job, signed.body.holder)
+            if before is not None and STATES.index(before) >= STATES.index(state):
+                if (before, state) == (LEFT, JOINED):
+                    raise HolderLeft
+                return 200
+            if state not in (JOINED, LEFT):
+                if not is_open:
+                    raise WrongPhase("the time to decide about the job is over")
+                await own.storage.run(memberships.keep, signed)
+            elif not isinstance(request, StudyRequest):
+                raise UnknownJob
+            elif state == JOINED:
+                await self._admit(request, signed)
+            else:
+                await self._let_go(request, signed, slots)
+        return 201
 
-    async def _admit(
-        self, request: StudyRequest, read: Sequence[Signed[Join] | ProtocolError]
-    ) -> list[Outcome]:
-        """Decide on each join, and store those that are new, with their slots' budgets reserved.
-
-        A holder's slots without budget left by this ledger, which is public, do not count.
-        """
+    async def _admit(self, request: StudyRequest, signed: Signed[Membership]) -> None:
+        """Store a join, with its slots' budgets reserved."""
         own, job = self._resources, request.digest
         record = await own.storage.run(store.find_job, job)
-        known = await self._members_of(record)
-        is_open = record.phase is JobPhase.JOINING and own.clock() < request.join_deadline
-        roster, cap = own.book.current.roster, own.book.current.manifest.policy.cap
-        left = await own.storage.run(memberships.left_holders, job)
-        asking = {each.body.holder for each in read if isinstance(each, Signed)} - known.keys()
-        all_slots = {holder: roster.slots_of(holder) for holder in asking}
-        able = own.committed.affording(_together(all_slots), request.privacy.cost, cap)
-        joining: dict[int, tuple[Signed[Join], BitMap]] = {}
-        population, room = record.clients, request.maximum_population - record.joined
-
-        def admit(join: Signed[Join]) -> Outcome:
-            nonlocal room
-            holder = join.body.holder
-            if holder in left:
-                return HolderLeft()
-            if holder in known or holder in joining or all_slots[holder] & population:
-                return 200
-            slots = all_slots[holder] & able
-            if not is_open:
-                return WrongPhase("the job takes no more joins")
-            if len(slots) > room:
-                return WrongPhase("all slots of a data holder join, and fewer are free in the job")
-            if not slots:
-                return BudgetExceeded("the job would exceed the privacy budget of every slot")
-            joining[holder], room = (join, slots), room - len(slots)
-            return 201
-
-        outcomes = [each if isinstance(each, ProtocolError) else admit(each) for each in read]
-        if joining:
-            new = {holder: slots for holder, (_, slots) in joining.items()}
-            own.reserve(job, own.reserved[job] | _together(new), request.privacy.cost)
-            # members, and what is reserved for them, are read again if the answer is lost
-            del self._members[job]
-            signed, slots = zip(*joining.values(), strict=True)
-            more = len(_together(new))
-            await own.storage.run(memberships.add_memberships, job, signed, slots, joined=more)
-            known.update(new)
-            self._members[job] = known
-            if room == 0:
-                own.wake.set()
-        return outcomes
+        await self._recount(record)
+        slots = own.book.current.roster.slots_of(signed.body.holder)
+        cost, cap = request.privacy.cost, own.book.current.manifest.policy.cap
+        able = own.committed.affording(slots, cost, cap)
+        room = request.maximum_population - record.joined
+        if record.phase is not JobPhase.JOINING or own.clock() >= request.join_deadline:
+            raise WrongPhase("the job takes no more joins")
+        if len(able) > room:
+            raise WrongPhase("all slots of a data holder join, and fewer are free in the job")
+        if not able:
+            raise BudgetExceeded("the job would exceed the privacy budget of every slot")
+        self._in_doubt.add(job)
+        own.reserve(job, own.reserved[job] | able, cost)
+        await own.storage.run(memberships.keep, signed, able, more=len(able))
+        self._in_doubt.remove(job)
+        if len(able) == room:
+            own.wake.set()
 
     async def _let_go(
-        self, request: StudyRequest, read: Sequence[Signed[Leave] | ProtocolError]
-    ) -> list[Outcome]:
-        """Store each leave that is new, and only then count its holder's slots no more."""
+        self, request: StudyRequest, signed: Signed[Membership], slots: BitMap
+    ) -> None:
+        """Store a leave, and only then count no more the `slots` that had joined."""
         own, job = self._resources, request.digest
         record = await own.storage.run(store.find_job, job)
-        is_open = record.phase in (JobPhase.JOINING, JobPhase.RUNNING)
-        left = await own.storage.run(memberships.left_holders, job)
-        new: dict[int, Signed[Leave]] = {}
-
-        def let_go(leave: Signed[Leave]) -> Outcome:
-            holder = leave.body.holder
-            if holder in left or holder in new:
-                return 200
-            if not is_open:
-                return WrongPhase("the job has ended")
-            new[holder] = leave
-            return 201
-
-        outcomes = [each if isinstance(each, ProtocolError) else let_go(each) for each in read]
-        if new:
-            members = await self._members_of(record)
-            self._members.pop(job, None)  # as in `_admit`
-            slots = _together({each: members[each] for each in new if each in members})
-            await own.storage.run(
-                memberships.add_memberships, job, list(new.values()), joined=-len(slots)
-            )
-            if record.phase is JobPhase.JOINING:
-                self._members[job] = {each: members[each] for each in members if each not in new}
-                own.reserve(job, own.reserved[job] - slots, request.privacy.cost)
-            log.info("data holders left", job=job, leaving=len(new))
-            own.changes.tell(job)
-        return outcomes
-
-    async def _note(
-        self, request: BoundDocument, read: Sequence[Signed[ApprovalNotice] | ProtocolError]
-    ) -> list[Outcome]:
-        """Keep for each data holder the latest word on the owners' approval."""
-        own, job = self._resources, request.digest
-        _, is_open = await own.storage.run(memberships.request_of, job)
-        known = await own.storage.run(memberships.states, job)
-        new: dict[int, Signed[ApprovalNotice]] = {}
-
-        def note(notice: Signed[ApprovalNotice]) -> Outcome:
-            holder, state = notice.body.holder, notice.body.state
-            if holder in known and STATES.index(known[holder]) >= STATES.index(state):
-                return 200
-            if not is_open:
-                return WrongPhase("the time to decide about the job is over")
-            known[holder], new[holder] = state, notice
-            return 201
-
-        outcomes = [each if isinstance(each, ProtocolError) else note(each) for each in read]
-        if new:
-            await own.storage.run(memberships.add_memberships, job, list(new.values()))
-        return outcomes
+        await self._recount(record)
+        if record.phase not in (JobPhase.JOINING, JobPhase.RUNNING):
+            raise WrongPhase("the job has ended")
+        is_joining = record.phase is JobPhase.JOINING
+        self._in_doubt.add(job)
+        await own.storage.run(memberships.keep, signed, more=-len(slots) if is_joining else 0)
+        self._in_doubt.remove(job)
+        if is_joining:
+            own.reserve(job, own.reserved[job] - slots, request.privacy.cost)
+        log.info("a data holder left", job=job)
+        own.changes.tell(job)
 
     async def withdraw(self, job: str, encoded: bytes) -> bool:
         """End a job because its analyst signed so; tell whether this call ended it.
@@ -352,31 +285,24 @@ class Joining:
         check_ending(signed, request, own.book.get(request.manifest))
         async with self._admission:
             record = await own.storage.run(store.find_job, job)
-            await self._members_of(record)  # so that what they reserved is known, and freed
+            await self._recount(record)  # so that what is reserved is known, and freed
             spent = await own.journal.run(store.withdraw_job, signed)
             if spent is None:
                 return False
             own.end_job(job, "withdrawn", request.privacy.cost, spent)
-            self._members.pop(job, None)
         return True
 
-    async def _members_of(self, record: JobRecord) -> dict[int, BitMap]:
-        """Return the holders that have joined a job which still takes joins, with their slots.
+    async def _recount(self, record: JobRecord) -> None:
+        """Reserve what a job that takes joins may cost those on file, where that is in doubt.
 
         Raises:
             StorageUnavailable
         """
-        if record.phase is not JobPhase.JOINING:
-            return {}
-        if record.job not in self._members:
-            slots = await self._resources.storage.run(memberships.joined_slots, record.job)
-            self._keep_members(record.study, slots)
-        return self._members[record.job]
-
-    def _keep_members(self, request: StudyRequest, members: dict[int, BitMap]) -> None:
-        """Note who has joined a job, which is on file, and reserve what it may cost them."""
-        self._members[request.digest] = members
-        self._resources.reserve(request.digest, _together(members), request.privacy.cost)
+        own, job = self._resources, record.job
+        if record.phase is JobPhase.JOINING and (job in self._in_doubt or job not in own.reserved):
+            joined = await own.storage.run(memberships.joined_slots, job)
+            own.reserve(job, _together(joined), record.study.privacy.cost)
+            self._in_doubt.discard(job)
 
     async def close_due(self) -> Sequence[JobRecord]:
         """Fix the population of every job that is full or past its deadline, or fail it.
@@ -397,7 +323,6 @@ class Joining:
             if record.phase in (JobPhase.FINISHED, JobPhase.FAILED, JobPhase.WITHDRAWN):
                 spent = await run(store.kept_charges, job)
                 own.end_job(job, record.phase.value, record.study.privacy.cost, spent)
-                self._members.pop(job, None)
         return [each for each in going if each.phase is JobPhase.RUNNING]
 
     async def _fix_population(self, request: StudyRequest) -> None:
@@ -405,7 +330,9 @@ class Joining:
         record = await own.storage.run(store.find_job, job)
         if record.phase is not JobPhase.JOINING:
             return  # it was withdrawn while others were decided on
-        joined = await self._members_of(record)
+        joined = await own.storage.run(memberships.joined_slots, job)
+        own.reserve(job, _together(joined), request.privacy.cost)
+        self._in_doubt.discard(job)
         population = _together(joined) & own.book.current.roster.enrolled_set  # less those revoked
         allowed = request.privacy.cost
         if len(population) < request.minimum_population:
@@ -426,7 +353,6 @@ class Joining:
             own.reserve(job, population, allowed)
             log.info("population fixed", job=job, size=len(population))
             own.changes.tell(job)
-        del self._members[job]
 
     async def _why_not_joined(self, request: StudyRequest, joined: Mapping[int, BitMap]) -> str:
         """Say why data holders in force did not join a job, as far as they or the ledger tell.
@@ -457,29 +383,15 @@ class Joining:
         no_room = NO_ROOM.format(members + len(_together(crowded)))
         told: dict[int, str] = dict.fromkeys(crowded, no_room)
         told |= dict.fromkeys(unable, WITHOUT_BUDGET)
+        told |= await self._declarations.refusals(request)
         told |= {
             holder: NOTICED[state]
             for holder, state in (await own.storage.run(memberships.states, job)).items()
             if state in NOTICED
         }
-        told |= await self._declarations.refusals(request)
-        told |= dict.fromkeys(await own.storage.run(memberships.left_holders, job), "left the job")
         reasons |= {holder: why for holder, why in told.items() if holder in reasons}
         return in_words(reasons, roster) or "no other data holder is enrolled"
 
 
 def _together(slots: Mapping[int, BitMap]) -> BitMap:
     return BitMap.union(BitMap(), *slots.values())
-
-
-def _read(
-    document: bytes, kind: type[DocumentT], job: str, consortium: Consortium, book: ManifestBook
-) -> Signed[DocumentT] | ProtocolError:
-    try:
-        signed = read_signed(book, document, kind)
-        if signed.body.job != job:
-            return MalformedDocument("it names another job than the address that it was sent to")
-        consortium.verify_in_force(signed, book.current)
-    except ProtocolError as error:
-        return copy(error)  # without the traceback, which would keep the whole batch
-    return signed

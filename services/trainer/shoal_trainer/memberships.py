@@ -1,16 +1,13 @@
-"""Transactions on what data holders signed about jobs: joins, leaves, and notices of approval.
-
-Of each kind the last word of a data holder about a job is kept.
-"""
+"""Transactions on where data holders stand with jobs: the last word of each about each job."""
 
 from collections.abc import Sequence
 from typing import Final
 
 from pyroaring import BitMap
-from sqlalchemy import Connection, exists, func, select
+from sqlalchemy import Connection, func, select
 
 from shoal_protocol.jobs.job_state import Approvals
-from shoal_protocol.jobs.membership import REFUSED, WAITS, ApprovalNotice, Join, Leave, State
+from shoal_protocol.jobs.membership import JOINED, LEFT, REFUSED, WAITS, Membership, State
 from shoal_protocol.wire.documents import BoundDocument, Signed
 from shoal_protocol.wire.encoding import decode_clients, encode_clients
 from shoal_protocol.wire.phases import JobPhase
@@ -18,79 +15,61 @@ from shoal_service.storage.database import insert_ignoring
 from shoal_trainer import schema, store
 from shoal_trainer.crowds import store as crowd_store
 
-_JOIN, _LEAVE = (kind.model_fields["kind"].default for kind in (Join, Leave))
 _COLUMNS: Final = schema.memberships.c
 
 
-def add_memberships(
-    db: Connection,
-    job: str,
-    signed: Sequence[Signed[Join] | Signed[Leave] | Signed[ApprovalNotice]],
-    slots: Sequence[BitMap] = (),
-    *,
-    joined: int = 0,
+def keep(
+    db: Connection, signed: Signed[Membership], slots: BitMap | None = None, *, more: int = 0
 ) -> None:
-    """Store documents of one kind, of joins with the slots that count.
+    """Store a data holder's last word about a job, of who joins with the slots that count.
 
-    `joined` is by how many the job's slots become more.
+    `more` is by how many the job's slots become more.
     """
+    body = signed.body
     insert = insert_ignoring(db.dialect.name)(schema.memberships)
-    newest = {name: insert.excluded[name] for name in ("state", "slots", "document")}
-    rows = [
-        {
-            "job": job,
-            "holder": each.body.holder,
-            "kind": each.body.kind,
-            "state": each.body.state if isinstance(each.body, ApprovalNotice) else None,
-            "slots": encode_clients(slots[place]) if slots else None,
-            "document": each.encode(),
-        }
-        for place, each in enumerate(signed)
-    ]
-    keys = ["job", "holder", "kind"]
-    db.execute(insert.on_conflict_do_update(index_elements=keys, set_=newest), rows)
+    row = {
+        "state": body.state,
+        "slots": None if slots is None else encode_clients(slots),
+        "document": signed.encode(),
+    }
+    new = insert.values(job=body.job, holder=body.holder, **row)
+    db.execute(new.on_conflict_do_update(index_elements=["job", "holder"], set_=row))
     jobs = schema.jobs.c
-    more = schema.jobs.update().where(jobs.id == job).values(joined=jobs.joined + joined)
-    db.execute(more)
+    db.execute(schema.jobs.update().where(jobs.id == body.job).values(joined=jobs.joined + more))
+
+
+def find(db: Connection, job: str, holder: int) -> tuple[State | None, BitMap]:
+    """Return where a data holder stands with a job, and with which slots if it joined."""
+    query = select(_COLUMNS.state, _COLUMNS.slots)
+    row = db.execute(query.where(_COLUMNS.job == job, _COLUMNS.holder == holder)).one_or_none()
+    if row is None:
+        return None, BitMap()
+    return row.state, BitMap() if row.slots is None else decode_clients(row.slots)
 
 
 def joined_slots(db: Connection, job: str) -> dict[int, BitMap]:
     """Return the data holders that joined a job and have not left it, with the slots counted."""
-    query = select(_COLUMNS.holder, _COLUMNS.slots).where(
-        _COLUMNS.job == job, _COLUMNS.kind == _JOIN
-    )
-    left = left_holders(db, job)
-    return {
-        holder: decode_clients(slots) for holder, slots in db.execute(query) if holder not in left
-    }
+    query = select(_COLUMNS.holder, _COLUMNS.slots)
+    joined = query.where(_COLUMNS.job == job, _COLUMNS.state == JOINED)
+    return {holder: decode_clients(slots) for holder, slots in db.execute(joined)}
 
 
-def left_holders(db: Connection, job: str) -> BitMap:
-    """Return the data holders that left a job, whether they had joined it or not."""
-    query = select(_COLUMNS.holder).where(_COLUMNS.job == job, _COLUMNS.kind == _LEAVE)
-    return BitMap(db.execute(query).scalars())
+def left(db: Connection, job: str) -> int:
+    """Return how many data holders left a job, whether they had joined it or not."""
+    query = select(func.count()).where(_COLUMNS.job == job, _COLUMNS.state == LEFT)
+    return db.execute(query).scalar_one()
 
 
 def states(db: Connection, job: str) -> dict[int, State]:
-    """Return what data holders said of their owners' approval of a job, by holder."""
-    query = select(_COLUMNS.holder, _COLUMNS.state)
-    told = query.where(_COLUMNS.job == job, _COLUMNS.state.is_not(None))
-    return {holder: state for holder, state in db.execute(told)}
+    """Return where data holders stand with a job."""
+    query = select(_COLUMNS.holder, _COLUMNS.state).where(_COLUMNS.job == job)
+    return {holder: state for holder, state in db.execute(query)}
 
 
 def approvals(db: Connection, jobs: Sequence[str], *, holders: int) -> dict[str, Approvals]:
-    """Return by job how many data holders, of all, wait for approval or were refused.
-
-    Those that joined the job or left it do not count.
-    """
-    other = schema.memberships.alias().c
-    has_decided = exists().where(
-        other.job == _COLUMNS.job,
-        other.holder == _COLUMNS.holder,
-        other.kind.in_((_JOIN, _LEAVE)),
-    )
+    """Return by job how many data holders, of all, wait for approval or were refused."""
     query = select(_COLUMNS.job, _COLUMNS.state, func.count()).where(
-        _COLUMNS.job.in_(jobs), _COLUMNS.state.in_((WAITS, REFUSED)), ~has_decided
+        _COLUMNS.job.in_(jobs), _COLUMNS.state.in_((WAITS, REFUSED))
     )
     found = {job: Approvals(holders=holders) for job in jobs}
     for job, state, number in db.execute(query.group_by(_COLUMNS.job, _COLUMNS.state)):

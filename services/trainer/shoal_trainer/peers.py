@@ -19,7 +19,7 @@ from shoal_protocol.wire.errors import (
     UnknownManifest,
     WrongManifest,
 )
-from shoal_protocol.wire.service_errors import MissingRequest, RefusedResult
+from shoal_protocol.wire.service_errors import MissingRequest
 
 
 def _document_limit_bytes(dimension: int) -> int:
@@ -154,43 +154,26 @@ class Peers:
         return reply.body
 
     async def outcome(
-        self, aggregator: ServiceParty, round_id: str, *, wait_seconds: int
+        self, aggregator: ServiceParty, spec: RoundSpec, *, wait_seconds: int
     ) -> bytes | None:
-        """Return a round's result or abandonment, unverified; None while it is open.
+        """Return a round's outcome, unverified; None while it is open.
 
         The aggregator answers once it has decided, after `wait_seconds` at the latest.
 
         Raises:
             Unavailable
         """
-        address = f"/v1/rounds/{round_id}"
         query = f"?wait={wait_seconds}" if wait_seconds else ""
         reply = await self._send(
-            aggregator, "GET", f"{address}/result{query}", wait_seconds=wait_seconds
+            aggregator,
+            "GET",
+            f"/v1/rounds/{spec.digest}/outcome{query}",
+            limit_bytes=(len(spec.compute_nodes) + 1) * _document_limit_bytes(spec.dimension),
+            wait_seconds=wait_seconds,
         )
-        if reply.status == 202:
-            return None
-        if reply.status == 410:
-            reply = await self._send(aggregator, "GET", f"{address}/abandonment")
-        if reply.status != 200:
+        if reply.status not in (200, 202):
             raise Unavailable("the aggregator says nothing of the round")
-        return reply.body
-
-    async def partial_sums(self, aggregator: ServiceParty, spec: RoundSpec) -> bytes:
-        """Ask the aggregator for the partial sums of a round's result.
-
-        Raises:
-            Unavailable
-            RefusedResult: it published a result, and does not show this.
-        """
-        limit = len(spec.compute_nodes) * _document_limit_bytes(spec.dimension)
-        path = f"/v1/rounds/{spec.digest}/partial-sums"
-        reply = await self._send(aggregator, "GET", path, limit_bytes=limit)
-        if reply.status == 200:
-            return reply.body
-        if 200 <= reply.status < 500 and reply.status not in _TRY_AGAIN:
-            raise RefusedResult("the aggregator does not show the partial sums of a result")
-        raise Unavailable("the aggregator shows no partial sums now")
+        return reply.body if reply.status == 200 else None
 
     async def _hand_bound(
         self, party: ServiceParty, path: str, document: bytes, consortium: Consortium

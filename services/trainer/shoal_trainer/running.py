@@ -23,7 +23,7 @@ from shoal_kit.web.logs import describe_exception
 from shoal_protocol.privacy.job_costs import Participation
 from shoal_protocol.rounds.attestations import LONGEST_DETAIL, Abandonment, Result, RoundFailure
 from shoal_protocol.rounds.batches import SPARE, choose_batch, participations
-from shoal_protocol.rounds.outcomes import ReleasedSum, verified_outcome, verified_partial_sums
+from shoal_protocol.rounds.outcomes import ReleasedSum, verified_outcome
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.roster import Roster
@@ -32,7 +32,6 @@ from shoal_protocol.wire.errors import LedgerBroken, NotReady, ProtocolError, Wr
 from shoal_protocol.wire.phases import FINISHED, JobEvent, JobPhase, Phase
 from shoal_protocol.wire.service_errors import StorageUnavailable
 from shoal_service.keepers import Keepers
-from shoal_service.work import Work
 from shoal_studies.catalogue.variational import Variational
 from shoal_studies.contract import Learner, RequestedRound
 from shoal_studies.registry import Posterior, learner_for
@@ -180,7 +179,7 @@ class Runner:
         self._resources, self._keepers = resources, keepers
         self._peers, self._long_polls = peers, long_polls
         self._jobs: dict[str, RunningJob] = {}
-        self._work = Work(resources.clock)
+        self._work = resources.work()
 
     async def step(self, running: Sequence[JobRecord]) -> None:
         """Take every job of those that run as far as it goes now.
@@ -219,10 +218,6 @@ class Runner:
         """Return when the oldest round was opened that is not over; None: there is none."""
         specs = await self._resources.storage.run(_open_rounds)
         return min((decode(each, RoundSpec).body.opened_at for each in specs), default=None)
-
-    async def close(self) -> None:
-        """Cancel running tasks."""
-        await self._work.close()
 
     async def _carry_on(self, record: JobRecord) -> None:
         """Take a job as far as it goes; a fault in one job must not stop the others."""
@@ -299,16 +294,10 @@ class Runner:
         read = own.worker("reading").run_sized
         try:
             seconds = LONG_POLL_SECONDS if self._long_polls else 0
-            outcome = await self._peers.outcome(aggregator, spec.digest, wait_seconds=seconds)
+            outcome = await self._peers.outcome(aggregator, spec, wait_seconds=seconds)
             if outcome is None:
                 return False
-            signed = await read(len(outcome), verified_outcome, outcome, spec, consortium)
-            if isinstance(signed.body, Abandonment):
-                return signed
-            shown = await self._peers.partial_sums(aggregator, spec)
-            sums = await read(
-                len(shown), verified_partial_sums, shown, signed.body, spec, consortium
-            )
+            signed, sums = await read(len(outcome), verified_outcome, outcome, spec, consortium)
         except Unavailable as error:
             if own.clock() <= spec.give_up_at + own.patience:
                 return False
@@ -318,6 +307,8 @@ class Runner:
         except ProtocolError as error:
             said = f"{error.code}: {error}"
             return RoundFailure(code="outcome_refused", detail=said[:LONGEST_DETAIL])
+        if isinstance(signed.body, Abandonment):
+            return signed
         await own.storage.run(store.publish_round, signed, sums)
         job.publish(round_, signed.body)
         log.info("round published", job=job.id, round=spec.digest)

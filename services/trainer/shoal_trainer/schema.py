@@ -91,7 +91,7 @@ class CrowdTables:
         only_changes(self.instances)
 
 
-VERSION: Final = 21
+VERSION: Final = 22
 
 metadata = MetaData()
 
@@ -123,15 +123,14 @@ dictionaries = Table(
     Column("encoded", Bytes, nullable=False),
 )
 
-# what data holders signed about a job of either kind: a join, a leave, a notice of approval
+# where data holders stand with a job of either kind, as each signed last
 memberships = Table(
     "memberships",
     metadata,
     Column("job", String(64), primary_key=True),
     Column("holder", BigInteger, primary_key=True),
-    Column("kind", String(16), primary_key=True),
-    Column("state", String(16)),  # of a notice
-    Column("slots", Text),  # of a join, a bitmap in base64: those that had budget left
+    Column("state", String(16), nullable=False),
+    Column("slots", Text),  # of who joined, a bitmap in base64: those that had budget left
     Column("document", Bytes, nullable=False),
 )
 

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from shoal_aggregator import assembly as aggregator
+from shoal_aggregator import store
 from shoal_compute import attesting
 from shoal_compute import node as node_module
 from shoal_compute.assembly import Service
@@ -24,7 +25,7 @@ from shoal_compute.rounds import Round
 from shoal_kit.manifest_book import ManifestBook
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result, cohort_digest
 from shoal_protocol.sharing.shares import from_ring
-from shoal_protocol.wire.documents import Signed, decode, sign
+from shoal_protocol.wire.documents import Signed, from_json, sign
 from shoal_protocol.wire.phases import Phase
 from shoal_protocol.wire.vectors import decode_uint64
 from tests.scenarios.model.machine import Action, Collected, Machine, Node, State
@@ -65,10 +66,9 @@ class Collector:
         """Offer a node's sum over `cohort`, or its abandonment; return whether it was taken."""
         if cohort:
             signed: Signed[Any] = self._sum_of(node, cohort)
-            reply = await self.ask("POST", "/partial-sums", signed.encode())
         else:
             signed = self.world.abandonment(node)
-            reply = await self.ask("POST", "/abandonments", signed.encode())
+        reply = await self.ask("POST", "/ends", signed.encode())
         return reply.status_code in (200, 201)
 
     async def end(self) -> None:
@@ -91,13 +91,17 @@ class Collector:
 
     async def compare(self, collected: Collected) -> None:
         """Compare what the aggregator tells with the model's; it may be asked at any time."""
-        record = (await self.ask("GET", "")).json()
-        assert record["partial_sums"] == sum(map(bool, collected.sums)), (record, collected)
-        reply = await self.ask("GET", "/result")
-        status = {"open": 202, "published": 200, "abandoned": 410}[collected.phase]
-        assert reply.status_code == status, (reply.text, collected)
-        if status == 200:
-            result = decode(reply.content, Result).body
+        run, round_id = self.service.resources.storage.run, self.world.spec.digest
+        kept = await run(store.count_sums, round_id)
+        assert kept == sum(map(bool, collected.sums)), (kept, collected)
+        reply = await self.ask("GET", "/outcome")
+        is_open = collected.phase == "open"
+        assert reply.status_code == (202 if is_open else 200), (reply.text, collected)
+        end = None if is_open else from_json(reply.json()["documents"][0], Result, Abandonment)
+        if end is not None:
+            assert isinstance(end.body, Result) == (collected.phase == "published"), collected
+        if end is not None and isinstance(end.body, Result):
+            result = end.body
             cohort = collected.most[1]
             assert result.cohort == cohort_digest(self.world.spec.digest, summed(cohort))
             values = from_ring(decode_uint64(result.values))
@@ -163,8 +167,9 @@ class Replay(around_node.Federation):
             if action.kind == "decide":
                 await self._prepare(action)
             elif action.kind == "call_off" and before.nodes[node].phase is not Phase.AGREED:
-                abandonment = await self.collector.ask("GET", "/abandonment")
-                await self.gossip(node, [decode(abandonment.content, Abandonment)])
+                outcome = await self.collector.ask("GET", "/outcome")
+                [abandonment] = outcome.json()["documents"]
+                await self.gossip(node, [from_json(abandonment, Abandonment)])
             else:
                 self.wire.rules = [Rule(Fault.LOST, receiver=name) for name in self.names]
                 if action.kind == "store":

@@ -74,8 +74,8 @@ async def test_what_is_compared_has_everything_in_it(
     left = await leaving(tmp_path / "one", everybody(WHOLE), Case(kind, 1, agent=agent))
     said = "\n".join(map(repr, left.seen))
     for part in {
-        "rounds": ("/joins", "/shares", "/shares/stored", "job refused", "join settled"),
-        "batches": ("/joins", "/shares", "/shares/stored", "envelope not sent"),
+        "rounds": ("/memberships", "/shares", "/shares/stored", "job refused", "join settled"),
+        "batches": ("/memberships", "/shares", "/shares/stored", "envelope not sent"),
         "crowd": ("/draws", "/submissions", "/closing", "contributions charged", "borne out"),
     }[kind]:
         assert part in said, part

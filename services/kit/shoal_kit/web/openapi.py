@@ -124,11 +124,6 @@ def listed_as(name: str, each: JsonSchema) -> JsonSchema:
     return object_of(**{name: {"type": "array", "items": each}})
 
 
-def one_or_several(each: JsonSchema) -> JsonSchema:
-    """Return the schema of a document, or of a list of such, in which each is judged by itself."""
-    return {"anyOf": [each, listed_as("documents", ANY)]}
-
-
 def having(*fields: str) -> JsonSchema:
     """Return the schema of an object that has at least these fields."""
     return {"type": "object", "required": list(fields)}
