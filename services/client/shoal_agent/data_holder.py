@@ -97,7 +97,6 @@ class DataHolder:
         *,
         id_column: str | None = None,
         report: Report = silent,
-        accept_loss: str | None = None,
         without_nodes: Collection[str] = (),
     ) -> Self:
         """Open a data holder from its directory, the consortium's, and one for its state.
@@ -118,7 +117,6 @@ class DataHolder:
             consortium=Path(consortium),
             data=Path(data),
             agent_id_column=id_column,
-            accept_loss=accept_loss,
             without_nodes=",".join(without_nodes) or None,
         )
         book = ManifestBook.open(Path(consortium), read_pin(home), Path(data) / COURIER)
@@ -140,7 +138,6 @@ class DataHolder:
         transport: httpx.AsyncBaseTransport | None = None,
         report: Report = silent,
         wake: asyncio.Event | None = None,
-        accept_loss: str | None = None,
         without_nodes: Collection[str] = (),
     ) -> Self:
         """Return a data holder with a vault in this process, for tests and simulations.
@@ -150,7 +147,6 @@ class DataHolder:
         `sources` of time and chance. It goes over to `next_key` with the manifest that has that one
         in the place of `key`. What must survive a crash is in `data_directory`, which one process
         uses at a time: whatever moment it is stopped at, the next one goes on from there.
-        `accept_loss` is the token of a lost state that the owner accepts, as a refusal shows it.
         Compute nodes in `without_nodes` are not asked what they charged; one of the others must
         answer before anything is joined or answered.
 
@@ -168,7 +164,6 @@ class DataHolder:
             site,
             data_directory,
             isolation=IN_THIS_PROCESS,
-            accept_loss=accept_loss,
             without_nodes=without_nodes,
         )
         return cls(

@@ -5,7 +5,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from shoal_holder import restoring
 from shoal_holder.backup import note_records
 from shoal_holder.isolation import NO_NETWORK, NO_SOCKETS
 from shoal_holder.keys import KeyFile, check_not_writable
@@ -56,7 +55,6 @@ def open_vault(
     data_directory: Path,
     *,
     isolation: str,
-    accept_loss: str | None,
     without_nodes: Collection[str] = (),
     key_file: KeyFile | None = None,
     owner_files: Mapping[str, Path] | None = None,
@@ -74,15 +72,8 @@ def open_vault(
         )
     data_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     authority = site.book.current.manifest.identity
-    state = State(
-        data_directory / STATE_FILE,
-        authority=authority,
-        accept_loss=accept_loss,
-        random_bytes=site.random_bytes,
-    )
+    state = State(data_directory / STATE_FILE, authority=authority, random_bytes=site.random_bytes)
     try:
-        if state.file.is_restored:  # its owner accepted the loss
-            restoring.prepare(state, site.random_bytes, site.clock())
         note_records(state.file, None if records_file is None else records_file.changed_at)
         _place(site, state)
     except BaseException:
@@ -159,7 +150,6 @@ def from_files(settings: Settings, *, sources: Sources, isolation: str) -> Vault
             site,
             settings.data,
             isolation=isolation,
-            accept_loss=settings.accept_loss,
             without_nodes=(settings.without_nodes or "").split(","),
             key_file=key_file,
             owner_files=owner_files_of(settings.party, settings.policy),
