@@ -22,7 +22,7 @@ from shoal_holder.state import LEFT
 from shoal_holder.state import Letter as Pending
 from shoal_kit.outcome import GONE
 from shoal_protocol.jobs.job_request import JobRequest
-from shoal_protocol.jobs.membership import JobWithdrawal, JobWithdrawn, Join, Leave, check_ending
+from shoal_protocol.jobs.membership import Join, Leave
 from shoal_protocol.wire.documents import Role, Signed, decode, sign, sign_again
 from shoal_protocol.wire.encoding import Digest
 from shoal_protocol.wire.errors import (
@@ -35,8 +35,6 @@ from shoal_protocol.wire.errors import (
     WrongPhase,
 )
 
-WITHDRAWN: Final = "withdrawn"
-UNPROVEN: Final = "withdrawn, by the trainer's word alone"
 TIME_OVER: Final = "its time is over"
 
 
@@ -118,12 +116,8 @@ class ListedJobs(Part):
         self._report(f"{self.kind} ended", job=job, reason=reason)
 
 
-@dataclass(eq=False)
 class Jobs(ListedJobs):
     """The jobs that this data holder takes part in, from the trainer's list to the end."""
-
-    _withdrawn: set[str] = field(default_factory=set)
-    """Jobs that their analysts withdrew, by the trainer's word."""
 
     def judged(self) -> tuple[dict[str, str], tuple[str, ...]]:
         """Return why jobs were not joined, and those that wait for the owners' approval.
@@ -141,15 +135,12 @@ class Jobs(ListedJobs):
         return (self._requests.get(job) or self._state.joined(job).request,)
 
     def interests(self) -> Iterator[Draft]:
-        """Yield what is to be asked of the trainer: next rounds, withdrawals, listed requests."""
+        """Yield what is to be asked of the trainer: next rounds, and requests of listed jobs."""
         trainer = self._site.book.current.manifest.trainer.name
         for each in self._state.open_jobs():
-            path = f"/v1/jobs/{each.job}"
-            if each.job in self._withdrawn:
-                yield Draft(f"withdrawal/{each.job}", trainer, f"{path}/withdrawal")
-            else:
-                number = each.next_number
-                yield Draft(f"round/{each.job}/{number}", trainer, f"{path}/rounds/{number}")
+            number = each.next_number
+            path = f"/v1/jobs/{each.job}/rounds/{number}"
+            yield Draft(f"round/{each.job}/{number}", trainer, path)
         if self._charges.is_recent:
             for job in self.wanted:
                 yield Draft(f"job/{job}", trainer, f"/v1/jobs/{job}/request")
@@ -228,7 +219,7 @@ class Jobs(ListedJobs):
                 self._end(each.job, TIME_OVER)
 
     def end_as_told(self, settled: Settled) -> None:
-        """End a job because the trainer said so; its analyst's withdrawal is asked for first.
+        """End a job because the trainer said so.
 
         Believed unsigned: it costs nobody privacy to answer no more.
 
@@ -239,28 +230,8 @@ class Jobs(ListedJobs):
         self._state.joined(job)
         if settled.status != GONE and code != UnknownJob.code:
             self._report("no round", job=job, reason=code)
-        elif code == JobWithdrawn.code:
-            self._withdrawn.add(job)
         else:
             self._end(job, code)
-
-    def withdraw(self, settled: Settled) -> None:
-        """End a job that the trainer says was withdrawn, with its analyst's withdrawal if any.
-
-        Raises:
-            UnknownJob: there is no such job here.
-        """
-        job = settled.about
-        found = self._state.joined(job)
-        try:
-            signed = decode(settled.body, JobWithdrawal)
-            request = decode(found.request, JobRequest).body
-            check_ending(signed, request, self._site.book.get(request.manifest))
-        except ProtocolError as error:
-            self._report("withdrawal not believed", job=job, reason=str(error))
-            self._end(job, UNPROVEN)  # it could as well have no rounds
-        else:
-            self._end(job, WITHDRAWN)
 
     def leave(self, job: Digest) -> None:
         """Leave a job for good; the leave is signed if a roster names us.

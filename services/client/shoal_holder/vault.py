@@ -329,7 +329,6 @@ class Vault:
             "declaration": (self._declared, stays, self._declared, stays),
             "jobs": (jobs.list_jobs, stays, stays, stays),
             "round": (rounds.offer, jobs.end_as_told, jobs.end_as_told, stays),
-            "withdrawal": (jobs.withdraw, jobs.withdraw, jobs.withdraw, stays),
             "job": (jobs.offer, jobs.unlist, jobs.refuse, stays),
         }
 
