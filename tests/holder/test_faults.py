@@ -223,7 +223,7 @@ def test_R4_nothing_leaves_as_long_as_what_was_committed_is_not_marked(
 def answered(kind: str, number: int, column: int, body: bytes) -> bytes:
     letter = f"{kind}/{'a' * 64}/{number}"
     settle: Any = question_about(Vault.settle)
-    return frames.encode(settle(letter=letter, status=STATUS[column], parts=(body,)))
+    return frames.encode(settle(letter=letter, status=STATUS[column], body=body))
 
 
 @pytest.mark.parametrize("column", range(4))

@@ -210,7 +210,7 @@ class DataHolder:
         Raises:
             ProtocolError: there is no recovery key, or more than a backup can hold.
         """
-        return (await self.vault.ask(Vault.backup))[0]
+        return await self.vault.ask(Vault.backup)
 
     async def leave(self, job: str) -> None:
         """Answer no round of a job any more, for good. Steps tell the trainer.
@@ -238,7 +238,7 @@ class DataHolder:
             UnknownJob, WrongPhase, MalformedDocument, UnknownSigner, WrongSigner, BadSignature: as
                 `Approvals.take`.
         """
-        await self.vault.ask(Vault.take, parts=(approval,))
+        await self.vault.ask(Vault.take, document=approval)
 
     async def spent(self) -> dict[int, list[Cost]]:
         """Return what each client that ever answered has spent, round by round."""
@@ -277,7 +277,7 @@ class DataHolder:
 
     async def job(self, job: str) -> JobView:
         """Return a job, with its request; raise UnknownJob if it is neither joined nor open."""
-        [request] = await self.vault.ask(Jobs.request, job=job)
+        request = await self.vault.ask(Jobs.request, job=job)
         return job_view(job, request, self._directory.parties)
 
     async def close(self) -> None:

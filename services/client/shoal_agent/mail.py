@@ -195,4 +195,4 @@ class Mail:
         return await self._told(letter, CONFLICT, NO_SUCH_VERSION)
 
     async def _told(self, letter: Letter, status: int, body: bytes) -> bool:
-        return await self._vault.ask(Vault.settle, letter=letter.id, status=status, parts=(body,))
+        return await self._vault.ask(Vault.settle, letter=letter.id, status=status, body=body)

@@ -16,7 +16,7 @@ from shoal_holder.admission import IN_ROUNDS, check_request
 from shoal_holder.approvals import Approvals
 from shoal_holder.charge_comparison import ChargeComparison
 from shoal_holder.letters import Draft, Settled, listed_jobs
-from shoal_holder.messages import Parts
+from shoal_holder.messages import Octets
 from shoal_holder.site import Part
 from shoal_holder.state import LEFT
 from shoal_holder.state import Letter as Pending
@@ -126,13 +126,13 @@ class Jobs(ListedJobs):
         """
         return self.refused, self._approvals.waiting()
 
-    def request(self, job: Digest) -> Parts:
+    def request(self, job: Digest) -> Octets:
         """Return the signed request of a job that was joined or is listed.
 
         Raises:
             UnknownJob: there is no such job.
         """
-        return (self._requests.get(job) or self._state.joined(job).request,)
+        return self._requests.get(job) or self._state.joined(job).request
 
     def interests(self) -> Iterator[Draft]:
         """Yield what is to be asked of the trainer: next rounds, and requests of listed jobs."""

@@ -30,12 +30,10 @@ from shoal_holder.messages import (
     Event,
     Letter,
     LetterId,
-    OneOrTwoParts,
-    OnePart,
+    Octets,
     Opened,
-    Parts,
     Status,
-    encoded,
+    answer_to,
     question_about,
 )
 from shoal_holder.policy import Policy
@@ -147,7 +145,7 @@ class Vault:
             verb = self._verbs[about]
             value = verb(**dict(question))
             self._state.file.settle()  # marks what could not be marked before
-            answer = Answer(parts=encoded(verb, value))
+            answer = answer_to(verb).model_construct(value=value)
         except ProtocolError as error:
             answer = Answer(refused=error.code, why=str(error))
         except (sqlite3.Error, OSError) as error:
@@ -209,7 +207,7 @@ class Vault:
             parts["crowds"] = self._crowds.interests()
         return self._handed(parts)
 
-    def take(self, parts: OneOrTwoParts) -> None:
+    def take(self, document: Octets, roster: Octets = b"") -> None:
         """Take the manifest that follows the one in force, with its roster; or an owner's decision.
 
         All other documents come in the answers to letters.
@@ -217,10 +215,10 @@ class Vault:
         Raises:
             ProtocolError: its author did not sign it, or nothing comes of it.
         """
-        if len(parts) == 2:
-            self._site.book.accept(*parts)
+        if roster:
+            self._site.book.accept(document, roster)
         else:
-            self._report("an owner has decided", job=self._approvals.take(parts[0]))
+            self._report("an owner has decided", job=self._approvals.take(document))
 
     def due(self, without: tuple[LetterId, ...] = ()) -> tuple[Letter, ...] | None:
         """Return the letters that may leave now, without those that the courier has at hand.
@@ -294,13 +292,13 @@ class Vault:
             self._faults.write(f"no {what}", error)
         return None
 
-    def settle(self, letter: LetterId, status: Status, parts: OnePart) -> bool:
+    def settle(self, letter: LetterId, status: Status, body: Octets) -> bool:
         """Note the answer to a letter; tell whether it is one to what was asked.
 
         Raises:
             ProtocolError: the answer is not what it should be, or nothing comes of it.
         """
-        settled = Settled.of(letter, status, parts[0])
+        settled = Settled.of(letter, status, body)
         if settled.kind not in self._effects:
             raise UnknownRound("no such letter was sent")
         return self._effects[settled.kind][settled.column](settled) is not False
@@ -343,14 +341,14 @@ class Vault:
             self._records_fault = str(error)
             self._report(RECORDS_NOT_TAKEN, reason=self._records_fault)
 
-    def backup(self) -> Parts:
+    def backup(self) -> Octets:
         """Return a backup for the owner, sealed to a key that is in neither process.
 
         Raises:
             ProtocolError: there is no recovery key, or a file cannot be read.
         """
         try:
-            sealed = sealed_backup(
+            return sealed_backup(
                 self._state.file,
                 self._owner_files,
                 slots=self._site.slots_ever,
@@ -360,7 +358,6 @@ class Vault:
             )
         except (ValueError, OSError) as error:
             raise ProtocolError(str(error)) from error
-        return (sealed,)
 
     def _declaration(self) -> Iterator[Draft]:
         """Yield what this data holder declares, until the trainer has judged it."""
