@@ -142,8 +142,8 @@ class DataHolder:
     ) -> Self:
         """Return a data holder with a vault in this process, for tests and simulations.
 
-        The i-th client of `records` has the i-th of the slots that the roster gives the holder of
-        `key`. The vault is asked the same questions as another process, and has its own
+        Each client of `records` has one of the slots that the roster gives the holder of `key`, by
+        its id. The vault is asked the same questions as another process, and has its own
         `sources` of time and chance. It goes over to `next_key` with the manifest that has that one
         in the place of `key`. What must survive a crash is in `data_directory`, which one process
         uses at a time: whatever moment it is stopped at, the next one goes on from there.

@@ -285,7 +285,6 @@ class ChargeComparison(Part):
             self._state,
             [each for _, each in sorted(self._forgotten.items())],
             own=own,
-            by_id=site.records.identity is not None,
             crowds=restoring.crowds_allowed(self._state, site.policy, versions),
             now=site.clock(),
         )

@@ -14,7 +14,7 @@ from shoal_holder.records import Records
 from shoal_holder.settings import Settings
 from shoal_holder.site import Site, Sources
 from shoal_holder.site_files import MAPPING, STATE_FILE, owner_files_of
-from shoal_holder.slots import check_not_by_id, slots_by_id
+from shoal_holder.slots import slots_by_id
 from shoal_holder.state import State
 from shoal_holder.vault import Vault
 from shoal_kit.manifest_book import ManifestBook
@@ -94,14 +94,9 @@ def _place(site: Site, state: State) -> None:
     """Give each record its slot, and each client's rows their order.
 
     Raises:
-        ValueError: as `slots_by_id` and `check_not_by_id`.
+        ValueError: as `slots_by_id`.
     """
-    if site.records.identity is None:
-        check_not_by_id(state.file)
-    else:
-        site.give_slots(
-            lambda identity, own: slots_by_id(state.file, identity, own, site.random_bytes)
-        )
+    site.give_slots(lambda identity, own: slots_by_id(state.file, identity, own, site.random_bytes))
 
 
 def _renew(site: Site, state: State, file: RecordsFile | None) -> bool:

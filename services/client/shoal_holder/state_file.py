@@ -128,10 +128,10 @@ WHEN EXISTS (
 )
 BEGIN SELECT RAISE(ABORT, 'the journal only grows'); END;
 
-CREATE TABLE identity (              -- where records have ids
+CREATE TABLE identity (              -- how ids become slots
     one INTEGER PRIMARY KEY CHECK (one = 1),
     key BLOB NOT NULL,               -- of the digests of ids; it never changes
-    id_column TEXT NOT NULL
+    id_column TEXT NOT NULL          -- empty: a record alone, without an id
 );
 CREATE TABLE slots (
     individual BLOB PRIMARY KEY,     -- digest of the id
