@@ -143,7 +143,7 @@ async def test_an_answer_that_was_held_back_says_nothing_of_what_was_charged_sin
         if letter.party == "compute-2":
             world.clock.move(BETWEEN_COMPARISONS.total_seconds() + 1)
         await holder.vault.ask(Vault.settle, letter=letter.id, status=200, body=body)
-    await holder.vault.ask(Vault.interests)
+    await holder.vault.ask(Vault.due)
     assert (await holder.vault.ask(Vault.opened)).is_compared
     with pytest.raises(NotReady, match="what it charged"):
         job = world.submit()

@@ -80,7 +80,7 @@ class Courier:
 
     def interests(self) -> list[str]:
         """Return the jobs of which the vault wants a round."""
-        wanted = [Due.of(each) for each in self.ask(Vault.interests)]
+        wanted = [Due.of(each) for each in self.ask(Vault.due) or ()]
         return [each.about for each in wanted if each.what == "round"]
 
     def asked(self) -> tuple[str, ...]:
@@ -112,11 +112,11 @@ class Courier:
         return self.answer(f"round/{spec.body.job}/{spec.body.number}", spec.encode())
 
     def due(self) -> list[Due]:
-        """Return all that the vault has to send, but for what it asks of the trainer each time."""
+        """Return all that the vault has to send, without what it asks for."""
         found: dict[str, Letter] = {}
         while (letters := self.ask(Vault.due, without=("jobs", *found))) != ():
             found |= {each.id: each for each in letters or ()}
-        return [Due.of(each) for each in found.values()]
+        return [Due.of(each) for each in found.values() if each.body]
 
     def settle(self, what: str, about: str, outcome: str, *, node: int | None = None) -> None:
         """Say what became of a letter; nobody can tell whether that is so."""

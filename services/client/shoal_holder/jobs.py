@@ -134,19 +134,11 @@ class Jobs(ListedJobs):
         """
         return self._requests.get(job) or self._state.joined(job).request
 
-    def interests(self) -> Iterator[Draft]:
-        """Yield what is to be asked of the trainer: next rounds, and requests of listed jobs."""
-        trainer = self._site.book.current.manifest.trainer.name
-        for each in self._state.open_jobs():
-            number = each.next_number
-            path = f"/v1/jobs/{each.job}/rounds/{number}"
-            yield Draft(f"round/{each.job}/{number}", trainer, path)
-        if self._charges.is_recent:
-            for job in self.wanted:
-                yield Draft(f"job/{job}", trainer, f"/v1/jobs/{job}/request")
-
     def letters(self) -> Iterator[Draft]:
-        """Yield the leaves and joins that nobody answered, and the query for a list of jobs."""
+        """Yield the leaves and joins that nobody answered, and what asks the trainer for the rest.
+
+        That is the list of jobs, the next rounds of those joined, and the requests of others.
+        """
         trainer, key = self._site.book.current.manifest.trainer.name, self._site.key
         for what, path in _PATHS.items():
             for job, document in self._state.pending_letters(what).items():
@@ -155,6 +147,13 @@ class Jobs(ListedJobs):
                 yield Draft(f"{what}/{job}", trainer, f"/v1/jobs/{job}/{path}", signed)
         if query := self._site.query():
             yield Draft("jobs", trainer, "/v1/jobs/joining", query)
+        for each in self._state.open_jobs():
+            number = each.next_number
+            path = f"/v1/jobs/{each.job}/rounds/{number}"
+            yield Draft(f"round/{each.job}/{number}", trainer, path)
+        if self._charges.is_recent:
+            for job in self.wanted:
+                yield Draft(f"job/{job}", trainer, f"/v1/jobs/{job}/request")
 
     def note(self, settled: Settled) -> None:
         """Note what became of a join or leave."""

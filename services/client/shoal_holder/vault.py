@@ -1,7 +1,7 @@
 """The vault: a mailbox. Signed documents go in, addressed letters come out.
 
-The courier fetches what `interests` lists, hands in documents by `take`, sends what is `due` and
-has the answers `settle`d; its owner asks all else. The vault decides all that costs privacy. It
+The courier sends and asks for what is `due` and has the answers `settle`d, and hands in by `take`
+what nobody was asked for; its owner asks all else. The vault decides all that costs privacy. It
 verifies documents by the manifest versions that it accepted itself and by its own clock. Unsigned
 answers only end its part in a job or round, have the same bytes sent again, or say what to ask for
 next.
@@ -108,7 +108,7 @@ class Vault:
             state.file.one("SELECT 1 FROM jobs WHERE opening IS NOT NULL LIMIT 1") is not None
         )
         verbs: list[Callable[..., Any]] = [
-            *(self.interests, self.take, self.due, self.settle),
+            *(self.take, self.due, self.settle),
             # `ask`: the owner's questions; leaving a job and a backup change something
             *(self.opened, self.status, self.policy, self.spent, self.committed, self.chain),
             *(self._approvals.page, self._jobs.judged, self._jobs.request, state.reserved),
@@ -195,18 +195,6 @@ class Vault:
             owners_missing=owners_missing(self._site.policy),
         )
 
-    def interests(self) -> tuple[Letter, ...]:
-        """Return what is to be asked for; whatever comes of it is settled like a letter."""
-        self._take_new_records()
-        self._jobs.end_those_over()
-        self._charges.settle()
-        if not self._is_at_work:
-            return ()
-        parts = {"jobs": self._jobs.interests()}
-        if self._crowds is not None:
-            parts["crowds"] = self._crowds.interests()
-        return self._handed(parts)
-
     def take(self, document: Octets, roster: Octets = b"") -> None:
         """Take the manifest that follows the one in force, with its roster; or an owner's decision.
 
@@ -223,11 +211,14 @@ class Vault:
     def due(self, without: tuple[LetterId, ...] = ()) -> tuple[Letter, ...] | None:
         """Return the letters that may leave now, without those that the courier has at hand.
 
-        If there are none, answer one round, or do a crowd job's next piece of work, and return None
+        One without a body asks for something; whatever comes of it is settled like any other. If
+        there are none, answer one round, or do a crowd job's next piece of work, and return None
         at the moment when what comes of it may leave. That moment follows from public numbers, so
         no letter shows when its noise was drawn.
         What the owner asked meanwhile is answered before the next call returns the letters.
         """
+        self._take_new_records()
+        self._jobs.end_those_over()
         self._rounds.look()
         self._charges.settle()
         charges = self._charges.letters(joining=bool(self._jobs.wanted))
