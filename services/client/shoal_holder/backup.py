@@ -30,7 +30,6 @@ from shoal_protocol.wire.encoding import Digest, Timestamp, domain, format_time
 MAGIC: Final = domain("backup")
 _WITHOUT_WHAT_IS_UNSENT: Final = """
 UPDATE outbox SET document = NULL WHERE kind IN ('envelope', 'contribution');
-DELETE FROM crowd_nonces;
 VACUUM;
 """  # the last one leaves nothing of erased rows
 _WITHOUT_INDIVIDUALS: Final = """

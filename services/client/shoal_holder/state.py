@@ -212,7 +212,6 @@ class State:
             " (SELECT subject FROM journal WHERE (kind, job) = ('contribution', ?))",
             (job,),
         )
-        self.file.database.execute("DELETE FROM crowd_nonces WHERE job = ?", (job,))
 
     def has_ended(self, job: str) -> bool:
         """Tell whether a job has ended here, of either kind."""

@@ -19,7 +19,7 @@ from shoal_protocol.journal import EMPTY, Head
 from shoal_protocol.sharing.shares import RandomBytes
 
 INSTANCE_BYTES: Final = 16
-SCHEMA_VERSION: Final = 23
+SCHEMA_VERSION: Final = 24
 
 SCHEMA: Final = """
 CREATE TABLE schema_version (        -- one row: SCHEMA_VERSION
@@ -95,12 +95,6 @@ CREATE TABLE crowd_evidence (        -- what the trainer signed, until the closi
     contribution TEXT PRIMARY KEY,   -- the submission's digest: the journal's subject
     draw BLOB NOT NULL,              -- packed
     receipt BLOB
-) WITHOUT ROWID;
-CREATE TABLE crowd_nonces (          -- of draws that were asked for and are not on file
-    job TEXT NOT NULL REFERENCES jobs,
-    client INTEGER NOT NULL,
-    nonce TEXT NOT NULL,
-    PRIMARY KEY (job, client)
 ) WITHOUT ROWID;
 
 CREATE TABLE journal (               -- hash-chained; see `journal`
