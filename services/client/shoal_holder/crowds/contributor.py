@@ -193,7 +193,7 @@ class Contributor(Part):
         return self.prepare if not self.ready and moment is not None and moment <= now else None
 
     def prepare(self) -> bool:
-        """Choose clients whose moment has come, and draw their noise; tell whether there are any."""
+        """Choose clients whose moment has come, and draw their noise; tell if there are any."""
         most = min(MOST_TOGETHER, ONE_AFTER_ANOTHER * self.portion)
         if chosen := self._choose(self.schedule.due(self._site.clock(), most=most)):
             self._work_out(chosen)
