@@ -24,7 +24,6 @@ from shoal.jobs.analyst import Analyst, CrowdJob
 from shoal.jobs.job_settings import CrowdSettings
 from shoal_holder.crowds.contributor import draw_noise, make_submission
 from shoal_holder.crowds.crowd import Crowd, acknowledged, verified
-from shoal_holder.crowds.memory import NONCE_BYTES
 from shoal_holder.noise import exact_noise
 from shoal_kit.manifest_book import ManifestBook
 from shoal_kit.outcome import ACKNOWLEDGED
@@ -179,7 +178,7 @@ class CrowdLoad:
     async def _contribute(
         self, trainer: PhonesTrainer, phone: int, noise: NDArray[np.int64]
     ) -> None:
-        crowd, nonce = self.crowd, nacl.utils.random(NONCE_BYTES).hex()
+        crowd, nonce = self.crowd, nacl.utils.random(32).hex()
         draw = await _answered(lambda: trainer.draw(crowd, nonce))
         served = draw.body
         self._draws[nonce] = served.instance, served.revision, weights_digest(served.weights)

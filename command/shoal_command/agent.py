@@ -428,7 +428,7 @@ def leave(
 @with_options_of(
     Settings,
     into="settings",
-    without=("pin", "accept_loss"),
+    without=("pin",),
     flags={
         name: (f"--{name.removeprefix('agent_').replace('_', '-')}",)
         for name in Settings.model_fields

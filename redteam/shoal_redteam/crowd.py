@@ -7,7 +7,6 @@ from typing import Final
 import numpy as np
 
 from shoal_holder.crowds.contributor import draw_noise
-from shoal_holder.crowds.memory import NONCE_BYTES
 from shoal_holder.noise import exact_noise
 from shoal_kit.outcome import CREATED, OK
 from shoal_kit.peers.exchange import Reply
@@ -97,7 +96,7 @@ class Crowd:
 
     async def ask_draw(self) -> Reply:
         """Ask for a draw, with a nonce of its own."""
-        nonce = self.target.random_bytes(NONCE_BYTES).hex()
+        nonce = self.target.random_bytes(32).hex()
         body = canonical_json({"nonce": nonce})
         return await self.target.send(self.target.trainer, f"{self.path}/draws", body)
 

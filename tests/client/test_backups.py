@@ -92,13 +92,14 @@ async def test_a_backup_has_no_key_that_signs_and_nothing_that_is_still_to_be_se
         ]
     state.close()
     backup = opened_backup(sealed, key, book=world.book, key=world.key)
-    content = b"".join(backup.parts)
+    parts = [backup.state, *backup.files.values(), backup.padding]
+    content = b"".join(parts)
 
     assert len(unsent) == 3
     assert not any(each[-64:] in content for each in unsent)
     assert bytes(world.key) not in content and bytes(world.key).hex().encode() not in content
-    assert backup.names == ("policy.toml",)
-    assert not any(each[:16] in sealed for each in backup.parts)
+    assert [*backup.files] == ["policy.toml"]
+    assert not any(each[:16] in sealed for each in parts)
 
 
 def down_but_for_charges(
@@ -251,7 +252,7 @@ async def test_a_restore_that_was_cut_off_starts_no_agent_until_it_is_ended(worl
     sealed, key = await backup_of(world)
     backup = opened_backup(sealed, key, book=world.book, key=world.key)
     (world.directory / "restored").mkdir()
-    (world.directory / "restored" / "holder.sqlite").write_bytes(backup.parts[0])
+    (world.directory / "restored" / "holder.sqlite").write_bytes(backup.state)
     with pytest.raises(StartupRefused, match="mark"):
         restart(world)
 

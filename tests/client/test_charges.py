@@ -142,13 +142,13 @@ async def test_an_answer_that_was_held_back_says_nothing_of_what_was_charged_sin
         body = world.nodes[int(letter.party[-1])].answer(request).content
         if letter.party == "compute-2":
             world.clock.move(BETWEEN_COMPARISONS.total_seconds() + 1)
-        await holder.vault.ask(Vault.settle, letter=letter.id, status=200, parts=(body,))
-    await holder.vault.ask(Vault.interests)
+        await holder.vault.ask(Vault.settle, letter=letter.id, status=200, body=body)
+    await holder.vault.ask(Vault.due)
     assert (await holder.vault.ask(Vault.opened)).is_compared
     with pytest.raises(NotReady, match="what it charged"):
         job = world.submit()
         letter = f"job/{job.digest}"
-        await holder.vault.ask(Vault.settle, letter=letter, status=200, parts=(job.encode(),))
+        await holder.vault.ask(Vault.settle, letter=letter, status=200, body=job.encode())
     await holder.close()
 
 

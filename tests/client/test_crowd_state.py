@@ -1,6 +1,8 @@
 """The data holder's memory of crowds: each contribution charged with its bytes, under every cap."""
 
+import itertools
 import math
+import re
 import sqlite3
 import zlib
 from collections import Counter
@@ -13,12 +15,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nacl.signing import SigningKey
 from pyroaring import BitMap
 
 from shoal_agent.status import checked_journal
 from shoal_holder import journal, spending
 from shoal_holder.crowds import memory
 from shoal_holder.crowds.allowance import Limits, contributions_left, used_by
+from shoal_holder.crowds.contributor import nonce_of
 from shoal_holder.state import State
 from shoal_protocol.privacy.accounting import Cap, Cost
 from shoal_protocol.wire.errors import MalformedDocument
@@ -214,27 +218,15 @@ def test_evidence_that_was_damaged_on_file_is_refused(state: State) -> None:
         memory.evidence(state, CROWD)
 
 
-def fails(count: int) -> bytes:
-    """Stand in for a random source that must not be asked."""
-    raise AssertionError
-
-
-def test_a_nonce_stays_until_its_draw_is_on_file(state: State) -> None:
-    numbers = iter(range(9))
-
-    def source(count: int) -> bytes:
-        return bytes([next(numbers)]) * count
-
-    first = memory.nonces_of(state, CROWD, [0, 1], source)
-    assert memory.nonces_of(state, OTHER_CROWD, [0], source)[0] not in first.values()
-    nothing_left = limits(per_client=0)
-    assert contribute(state, 0, limits=nothing_left) == [False]  # the draw is not on file
-    assert memory.nonces_of(state, CROWD, [0, 1], fails) == first
-    assert contribute(state, 0) == [True]
-    later = memory.nonces_of(state, CROWD, [0, 1], source)
-    assert later[0] not in first.values() and later[1] == first[1]
-    state.end_job(CROWD, "over")
-    assert state.file.one("SELECT COUNT(*) FROM crowd_nonces") == (1,)
+def test_a_nonce_is_of_one_contribution_and_whoever_has_no_key_cannot_tell_it() -> None:
+    key = SigningKey(bytes(32))
+    places = list(
+        itertools.product([key, SigningKey(b"1" * 32)], [CROWD, OTHER_CROWD], (0, 1), (0, 1))
+    )
+    nonces = [nonce_of(*place) for place in places]
+    assert len(set(nonces)) == len(places)
+    assert [nonce_of(*place) for place in places] == nonces
+    assert all(re.fullmatch("[0-9a-f]{64}", each) for each in nonces)
 
 
 @pytest.mark.slow

@@ -289,7 +289,7 @@ class Died(BaseException):
     """The process was killed."""
 
 
-STEPS = ("nonces on file", "draws", "charge", "submissions", "settlement")
+STEPS = ("draws", "charge", "submissions", "settlement")
 
 
 @pytest.mark.slow
@@ -328,7 +328,6 @@ async def test_wherever_a_data_holder_is_killed_no_draw_is_tried_by_a_second_non
 
     world.wire.scripts["trainer"] = answer
     for module, name, step in (
-        (memory, "nonces_of", "nonces on file"),
         (memory, "charge", "charge"),
         (memory, "settle", "settlement"),
     ):

@@ -1,14 +1,16 @@
-"""A vault starts from whatever a crash left behind, and a lost mark is accepted by its token."""
+"""A vault starts from whatever a crash left behind, and a lost mark is accepted by a restore."""
 
-import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
+from secrets import token_bytes
 from typing import NamedTuple
 
 import pytest
 
+from shoal_agent.restoring import restore_file
 from shoal_holder import journal
 from shoal_holder.state import State
 
@@ -28,8 +30,8 @@ class Running(NamedTuple):
 
 
 @contextmanager
-def data_holder(home: Path, accept: str | None = None) -> Iterator[Running]:
-    state = State(home / DATABASE, authority=AUTHORITY, accept_loss=accept)
+def data_holder(home: Path) -> Iterator[Running]:
+    state = State(home / DATABASE, authority=AUTHORITY)
     state.file.rows(BY_HAND)
 
     def add() -> None:
@@ -56,8 +58,8 @@ def copied(home: Path, to: Path) -> Path:
     return to
 
 
-def refused(home: Path, accept: str | None = None) -> str:
-    with pytest.raises(ValueError) as refusal, data_holder(home, accept):
+def refused(home: Path) -> str:
+    with pytest.raises(ValueError) as refusal, data_holder(home):
         pass
     return str(refusal.value)
 
@@ -138,17 +140,15 @@ def test_a_write_back_that_was_broken_off_leaves_what_starts(tmp_path: Path) -> 
             assert running.rows() == 4
 
 
-def test_R4_the_token_of_a_lost_mark_is_of_one_database_only(tmp_path: Path) -> None:
-    homes = tmp_path / "one", tmp_path / "other"
-    for home in homes:  # they differ in the names that were drawn for them alone
-        home.mkdir()
-        with data_holder(home) as running:
-            running.add()
-        (home / MARK).unlink()
-    told = [re.findall("SHOAL_ACCEPT_LOSS=([0-9a-f]{16})", refused(each)) for each in homes]
-    [[one], [other]] = told
-    assert one != other
-    assert other in refused(homes[1], one)
+def test_R4_a_lost_mark_is_accepted_by_a_restore_alone(tmp_path: Path) -> None:
+    with data_holder(tmp_path) as running:
+        running.add()
+    (tmp_path / MARK).unlink()
+    for _ in range(2):  # a start that is refused makes none
+        assert "shoal agent restore" in refused(tmp_path)
+    restore_file(
+        tmp_path / DATABASE, authority=AUTHORITY, random_bytes=token_bytes, now=datetime.now(UTC)
+    )
     for _ in range(2):
-        with data_holder(homes[1], other):
-            pass
+        with data_holder(tmp_path) as running:
+            assert running.rows() == 1

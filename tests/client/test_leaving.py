@@ -2,42 +2,15 @@
 
 import asyncio
 from datetime import timedelta
-from typing import Any
 
 import httpx
-import pytest
 from prometheus_client import CollectorRegistry
 
 from shoal_agent.application import create_agent_application
-from shoal_protocol.jobs.membership import JobWithdrawal
-from shoal_protocol.wire.documents import Signed, sign
-from shoal_studies.study_request import StudyRequest
-from tests.world.around_holder import World, problem
+from tests.world.around_holder import World
 from tests.world.clock import HandMovedTimer
-from tests.world.examples import signing_key
 
 CLIENTS = 12
-
-
-def script(world: World, ending: str, answer: httpx.Response) -> list[httpx.Request]:
-    """Have the trainer answer so whatever path ends in `ending`; return what was asked."""
-    asked: list[httpx.Request] = []
-    before = world.wire.scripts.get("trainer", lambda request: None)
-
-    def told(request: httpx.Request) -> httpx.Response | None:
-        if not request.url.path.endswith(ending):
-            return before(request)
-        asked.append(request)
-        return httpx.Response(answer.status_code, content=answer.content, headers=answer.headers)
-
-    world.wire.scripts["trainer"] = told
-    return asked
-
-
-def withdrawal(world: World, request: Signed[StudyRequest], **changes: Any) -> bytes:
-    fields = {"manifest": request.body.manifest, "job": request.digest, "analyst": "analyst"}
-    key = signing_key("analyst")
-    return sign(JobWithdrawal(**(fields | changes)), "analyst", key).encode()
 
 
 async def test_a_round_that_would_outlast_its_job_is_not_answered(world: World) -> None:
@@ -50,25 +23,6 @@ async def test_a_round_that_would_outlast_its_job_is_not_answered(world: World) 
     (job,) = (await holder.status()).jobs
     assert job.ended == "refused: the round would outlast the job"
     assert not any(node.held for node in world.nodes)
-    await holder.close()
-
-
-@pytest.mark.parametrize("lie", ["another job's", "another analyst's", "nothing"])
-async def test_a_withdrawal_that_is_none_is_not_said_to_be_the_analysts(
-    world: World, lie: str
-) -> None:
-    holder = world.holder()
-    request = world.submit()
-    await holder.step()
-    told = {
-        "another job's": withdrawal(world, request, job="ab" * 32),
-        "another analyst's": withdrawal(world, request, analyst="trainer"),
-        "nothing": b"{}",
-    }[lie]
-    script(world, "/rounds/0", problem(410, "job-withdrawn"))
-    script(world, "/withdrawal", httpx.Response(200, content=told))
-    await holder.step()
-    assert (await holder.status()).jobs[0].ended == "withdrawn, by the trainer's word alone"
     await holder.close()
 
 

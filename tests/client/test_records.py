@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from shoal_holder.record_files import read_records
+from shoal_holder.records import ALONE
 from tests.world.people import rows_at
 
 SECRET = "7777.25"
@@ -23,7 +24,7 @@ def write(tmp_path: Path) -> Write:
 
 
 def test_a_file_without_ids_holds_one_row(write: Write) -> None:
-    assert read_records(write("age\n40\n")).identity is None
+    assert read_records(write("age\n40\n")).identity is ALONE
     with pytest.raises(ValueError, match="csv: several rows without ids"):
         read_records(write("age\n40\n40\n"))
     with pytest.raises(

@@ -148,8 +148,15 @@ async def test_a_phone_needs_no_id_but_keeps_to_one_once_it_has_one(tmp_path: Pa
         await answer_a_round(phone, holder)
         assert spending.spent(state_of(holder).file)
         await holder.close()
-        with pytest.raises(ValueError, match=r"without an id was charged|slots were given by id"):
+        with pytest.raises(ValueError, match=r"ids came .*from none"):
             phone.holder(records=ways[1])
+
+
+async def test_of_several_slots_none_is_given_to_a_record_without_an_id(world: World) -> None:
+    alone = Records(COLUMNS, np.array([[40.0, 80.0]]), np.array([0, 1]))
+    with pytest.raises(ValueError, match="12 slots, and a record without an id"):
+        world.holder(records=alone)
+    assert set(await opened(world, EVERYBODY)) == set(range(SLOTS))  # nothing was begun
 
 
 def test_where_records_are_mapped_no_others_are_taken(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ async def test_a_withdrawn_job_ends_everywhere_and_frees_all_budgets(
     await federation.until(lambda: free(federation))
     for site in SITES:
         (status,) = (await federation.holder(site).status()).jobs
-        assert status.ended == "withdrawn"
+        assert status.ended == "job-withdrawn"
         assert await federation.holder(site).committed() == {}
     assert (await federation.state(job))["phase"] == "withdrawn"
     with pytest.raises(JobWithdrawn):

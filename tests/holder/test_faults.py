@@ -36,18 +36,18 @@ from tests.world.around_holder_crowds import CROWD_POLICY, CrowdWorld
 from tests.world.clock import NOW, HandMovedTimer
 
 ASKED = {  # in a job with a round, and in a crowd
-    *("Vault.opened", "Vault.interests", "Vault.due", "Vault.settle", "Vault.status"),
+    *("Vault.opened", "Vault.due", "Vault.settle", "Vault.status"),
     *("Jobs.judged", "CrowdJobs.standing"),
 }
 WITHIN = {  # what these call, each on its own
     *("ChargeComparison.letters", "ChargeComparison.settle", "ChargeComparison.answered"),
-    *("Approvals.letters", "Jobs.letters", "Jobs.interests", "Jobs.list_jobs", "Jobs.offer"),
+    *("Approvals.letters", "Jobs.letters", "Jobs.list_jobs", "Jobs.offer"),
     *("Jobs.end_as_told", "Jobs.end_those_over", "Rounds.look", "Rounds.letters"),
     *("Rounds.offer", "Rounds.note", "Rounds.hear_stored", "Jobs.note"),
-    *("CrowdJobs.interests", "CrowdJobs.letters", "CrowdJobs.turns", "CrowdJobs.take_turn"),
+    *("CrowdJobs.letters", "CrowdJobs.turns", "CrowdJobs.take_turn"),
     *("CrowdJobs.hear_list", "CrowdJobs.hear_request", "CrowdJobs.offer", "CrowdJobs.hear_draw"),
     *("CrowdJobs.note", "CrowdJobs.hear_closing", "Contributor.prepare", "Contributor.contribute"),
-    *("Closings.interests", "Closings.hear", "Closings.hear_log"),
+    *("Closings.letters", "Closings.hear", "Closings.hear_log"),
 }
 _PARTS = (Approvals, ChargeComparison, Jobs, Rounds, CrowdJobs, Contributor, Closings)
 PARTS: dict[str, Any] = {each.__name__: each for each in _PARTS}
@@ -223,7 +223,7 @@ def test_R4_nothing_leaves_as_long_as_what_was_committed_is_not_marked(
 def answered(kind: str, number: int, column: int, body: bytes) -> bytes:
     letter = f"{kind}/{'a' * 64}/{number}"
     settle: Any = question_about(Vault.settle)
-    return frames.encode(settle(letter=letter, status=STATUS[column], parts=(body,)))
+    return frames.encode(settle(letter=letter, status=STATUS[column], body=body))
 
 
 @pytest.mark.parametrize("column", range(4))

@@ -141,5 +141,5 @@ def test_an_owner_who_requires_isolation_is_served_by_no_other_vault(tmp_path: P
     strict = POLICY.model_copy(update={"require_isolation": True})
     site = Site(lambda _: world.key, world.records, strict, world.book, Sources(no_noise))
     with pytest.raises(ValueError, match="require_isolation"):
-        open_vault(site, tmp_path / "data", isolation=NONE, accept_loss=None)
-    open_vault(site, tmp_path / "data", isolation=NO_SOCKETS, accept_loss=None).close()
+        open_vault(site, tmp_path / "data", isolation=NONE)
+    open_vault(site, tmp_path / "data", isolation=NO_SOCKETS).close()

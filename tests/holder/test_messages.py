@@ -15,8 +15,7 @@ from shoal_holder.messages import (
     Answer,
     Event,
     Letter,
-    decoded,
-    encoded,
+    answer_to,
     question_about,
 )
 from shoal_holder.vault import Vault
@@ -30,18 +29,20 @@ QUESTIONS = {
 OPENED = encode(question_about(Vault.opened)())
 
 
-def framed(*pieces: bytes) -> bytes:
-    body = b"".join(struct.pack("<I", len(each)) + each for each in pieces)
+TAKE, SETTLE = b"Vault.take\n", b"Vault.settle\n"
+
+
+def framed(body: bytes) -> bytes:
     return struct.pack("<I", len(body)) + body
 
 
-@given(parts=st.lists(st.binary(max_size=40), max_size=1))
-def test_a_message_comes_back_as_it_was(parts: list[bytes]) -> None:
-    told = Answer(
-        parts=tuple(parts),
+@given(value=st.binary(max_size=40))
+def test_a_message_comes_back_as_it_was(value: bytes) -> None:
+    told = answer_to(Vault.backup)(
+        value=value,
         events=(Event(name="round taken", facts={"number": 3, "reason": None}),),
     )
-    assert decode(encode(told), {"Answer": Answer}) == told
+    assert decode(encode(told), {"Answer": answer_to(Vault.backup)}) == told
     assert frames.read(io.BytesIO(encode(told) + b"more")) == encode(told)
 
 
@@ -55,23 +56,23 @@ def test_an_answer_is_no_question_nor_a_question_an_answer() -> None:
 @pytest.mark.parametrize(
     "frame",
     [
-        framed(),
         framed(b""),
         framed(b"[]"),
         framed(b"{"),
         framed(b"Vault.opened"),
-        framed(b"\xff", b"{}"),
-        framed(b"Vault.opened", b"[]"),
-        framed(b"Vault.close", b"{}"),
-        framed(b"Vault.opened", b'{"more":1}'),
-        framed(b"Vault.opened", b"{}", b"more"),
-        framed(b"Vault.take", b"{}"),  # no document with it
-        framed(b"Vault.take", b"{}", b"one", b"two", b"three"),
-        framed(b"Vault.due", b'{"without":["../../etc"]}'),
-        framed(b"Vault.settle", b'{"letter":"../../etc","status":200}', b"answer"),
-        framed(b"Vault.settle", b'{"letter":"join/' + JOB.encode() + b'","status":-1}', b"answer"),
-        framed(b"Vault.settle", b'{"letter":"join/' + JOB.encode() + b'","status":200}'),
-        framed(b"Vault.opened", b"[" * 100_000),
+        framed(b"\xff\n{}"),
+        framed(b"Vault.opened\n[]"),
+        framed(b"Vault.close\n{}"),
+        framed(b'Vault.opened\n{"more":1}'),
+        framed(b"Vault.opened\n{}{}"),
+        framed(TAKE + b"{}"),  # no document with it
+        framed(TAKE + b'{"document":"b25l","roster":"dHdv","more":"dGhyZWU="}'),
+        framed(TAKE + b'{"document":"no base64"}'),
+        framed(b'Vault.due\n{"without":["../../etc"]}'),
+        framed(SETTLE + b'{"letter":"../../etc","status":200,"body":""}'),
+        framed(SETTLE + b'{"letter":"join/' + JOB.encode() + b'","status":-1,"body":""}'),
+        framed(SETTLE + b'{"letter":"join/' + JOB.encode() + b'","status":200}'),
+        framed(b"Vault.opened\n" + b"[" * 100_000),
         framed(b"[" * 100_000),
         OPENED[:-1],
         OPENED + b"\0",
@@ -106,13 +107,14 @@ def test_the_end_of_a_pipe_is_no_frame() -> None:
     assert frames.read(io.BytesIO(b"")) is None
 
 
-def test_bytes_are_beside_the_fields_and_never_shown() -> None:
-    taken = question_about(Vault.take)(parts=(b"SECRET",))
+def test_bytes_are_never_shown() -> None:
+    taken = question_about(Vault.take)(document=b"SECRET")
     assert "SECRET" not in repr(taken)
-    assert encode(taken).endswith(b"SECRET") and encode(taken).count(b"SECRET") == 1
     letter = Letter(id=f"join/{JOB}", party="trainer", path="/v1/jobs", body=b"\xffSECRET")
     assert "SECRET" not in repr(letter)
-    assert decoded(Vault.due, encoded(Vault.due, (letter,))) == (letter,)
+    told = answer_to(Vault.due)(value=(letter,))
+    assert "SECRET" not in repr(told)
+    assert decode(encode(told), {"Answer": answer_to(Vault.due)}).value == (letter,)
 
 
 @pytest.mark.parametrize(
@@ -123,14 +125,14 @@ def test_bytes_are_beside_the_fields_and_never_shown() -> None:
         {"letter": f"join/{JOB}/1/1"},
         {"letter": f"join/{JOB}0"},
         {"status": 600},
-        {"parts": ()},
+        {"body": None},
     ],
 )
 def test_letters_are_named_by_what_they_are_about_and_answers_have_a_status(
     changes: dict[str, Any],
 ) -> None:
     settle = question_about(Vault.settle)
-    fields = {"letter": f"join/{JOB}", "status": 409, "parts": (b"{}",)}
+    fields = {"letter": f"join/{JOB}", "status": 409, "body": b"{}"}
     assert settle.model_validate(fields)
     with pytest.raises(ValueError, match=next(iter(changes))):
         settle.model_validate(fields | changes)

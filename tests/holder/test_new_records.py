@@ -70,7 +70,7 @@ class Courier:
         self.told.append((event, facts))
 
     async def step(self) -> Opened:
-        await self.link.ask(Vault.interests)
+        await self.link.ask(Vault.due)
         return await self.link.ask(Vault.opened)
 
 

@@ -17,7 +17,7 @@ from shoal_consortium.parties import next_manifest
 from shoal_holder import frames, spending
 from shoal_holder.charge_comparison import AFTER_NONSENSE
 from shoal_holder.jobs import Jobs
-from shoal_holder.messages import Answer, Letter, decoded, question_about
+from shoal_holder.messages import Letter, answer_to, question_about
 from shoal_holder.vault import Vault
 from shoal_protocol.privacy.accounting import compose
 from shoal_protocol.rounds.round_spec import RoundSpec
@@ -80,7 +80,7 @@ class Courier:
 
     def interests(self) -> list[str]:
         """Return the jobs of which the vault wants a round."""
-        wanted = [Due.of(each) for each in self.ask(Vault.interests)]
+        wanted = [Due.of(each) for each in self.ask(Vault.due) or ()]
         return [each.about for each in wanted if each.what == "round"]
 
     def asked(self) -> tuple[str, ...]:
@@ -94,12 +94,12 @@ class Courier:
 
     def take(self, *documents: bytes) -> Taken:
         """Put in a manifest with its roster, or an owner's decision."""
-        answer = self.ask(Vault.take, parts=documents)
+        answer = self.ask(Vault.take, **dict(zip(("document", "roster"), documents, strict=False)))
         return Taken(False, answer.code) if isinstance(answer, Refused) else Taken(True)
 
     def answer(self, letter: str, document: bytes) -> Taken:
         """Hand over a document as the answer to a letter, whether or not that was sent."""
-        answer = self.ask(Vault.settle, letter=letter, status=200, parts=(document,))
+        answer = self.ask(Vault.settle, letter=letter, status=200, body=document)
         if isinstance(answer, Refused):
             return Taken(False, answer.code)
         told = {each.name: each.facts.get("reason") for each in self.events}
@@ -112,11 +112,11 @@ class Courier:
         return self.answer(f"round/{spec.body.job}/{spec.body.number}", spec.encode())
 
     def due(self) -> list[Due]:
-        """Return all that the vault has to send, but for what it asks of the trainer each time."""
+        """Return all that the vault has to send, without what it asks for."""
         found: dict[str, Letter] = {}
         while (letters := self.ask(Vault.due, without=("jobs", *found))) != ():
             found |= {each.id: each for each in letters or ()}
-        return [Due.of(each) for each in found.values()]
+        return [Due.of(each) for each in found.values() if each.body]
 
     def settle(self, what: str, about: str, outcome: str, *, node: int | None = None) -> None:
         """Say what became of a letter; nobody can tell whether that is so."""
@@ -126,20 +126,20 @@ class Courier:
         status, body = 200, b'{"stored":false}'
         if outcome != "acknowledged":
             status, body = 409, b'{"type":"urn:shoal:problem:%s"}' % outcome.encode()
-        self.ask(Vault.settle, letter=letter, status=status, parts=(body,))
+        self.ask(Vault.settle, letter=letter, status=status, body=body)
 
     def call_over(self, job: str) -> None:
         """Say that the trainer says that a job is over."""
         said = b'{"type":"urn:shoal:problem:wrong-phase"}'
-        self.ask(Vault.settle, letter=f"round/{job}/0", status=410, parts=(said,))
+        self.ask(Vault.settle, letter=f"round/{job}/0", status=410, body=said)
 
     def ask(self, verb: Callable[..., Any], **about: Any) -> Any:
         """Return what a verb returns, or that it is `Refused`."""
         question = frames.encode(question_about(verb)(**about))
-        answer = frames.decode(self.vault.answer(question), {"Answer": Answer})
+        answer = frames.decode(self.vault.answer(question), {"Answer": answer_to(verb)})
         assert not answer.failed
         self.events = answer.events
-        return decoded(verb, answer.parts) if answer.refused is None else Refused(answer.refused)
+        return answer.value if answer.refused is None else Refused(answer.refused)
 
     def version(self) -> tuple[int, int]:
         """Return the number of the manifest in force, and how many slots are enrolled under it."""
@@ -272,8 +272,6 @@ def test_whoever_keeps_back_what_nodes_charged_has_nothing_joined(among_nodes: C
     courier = among_nodes
     assert courier.offer(courier.world.submit()).why == "not-ready"
     [first] = [each for each in courier.due() if each.about == "compute-0"]
-    assert courier.questions()["compute-0"] == first.content  # until it is answered
-    courier.ask(Vault.settle, letter=first.letter.id, status=0, parts=(b"",))
     old, newer = first.content, courier.questions()["compute-0"]
     assert old != newer
     for lie in (said_by(courier, 0, old), said_by(courier, 1, newer), b"{}"):

@@ -247,7 +247,6 @@ def _encoded_records(
         holder = roster.holder_with(federation.trust.key(site).verify_key)
         assert holder is not None
         own = roster.slots_of(holder)
-        assert records.identity is not None
         # of its table, for the key that it has may not be on the roster any more
         state = state_of(federation.holder(site))
         given = slots_by_id(state.file, records.identity, own, fixed_bytes("none is drawn"))

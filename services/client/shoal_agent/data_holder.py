@@ -97,7 +97,6 @@ class DataHolder:
         *,
         id_column: str | None = None,
         report: Report = silent,
-        accept_loss: str | None = None,
         without_nodes: Collection[str] = (),
     ) -> Self:
         """Open a data holder from its directory, the consortium's, and one for its state.
@@ -118,7 +117,6 @@ class DataHolder:
             consortium=Path(consortium),
             data=Path(data),
             agent_id_column=id_column,
-            accept_loss=accept_loss,
             without_nodes=",".join(without_nodes) or None,
         )
         book = ManifestBook.open(Path(consortium), read_pin(home), Path(data) / COURIER)
@@ -140,17 +138,15 @@ class DataHolder:
         transport: httpx.AsyncBaseTransport | None = None,
         report: Report = silent,
         wake: asyncio.Event | None = None,
-        accept_loss: str | None = None,
         without_nodes: Collection[str] = (),
     ) -> Self:
         """Return a data holder with a vault in this process, for tests and simulations.
 
-        The i-th client of `records` has the i-th of the slots that the roster gives the holder of
-        `key`. The vault is asked the same questions as another process, and has its own
+        Each client of `records` has one of the slots that the roster gives the holder of `key`, by
+        its id. The vault is asked the same questions as another process, and has its own
         `sources` of time and chance. It goes over to `next_key` with the manifest that has that one
         in the place of `key`. What must survive a crash is in `data_directory`, which one process
         uses at a time: whatever moment it is stopped at, the next one goes on from there.
-        `accept_loss` is the token of a lost state that the owner accepts, as a refusal shows it.
         Compute nodes in `without_nodes` are not asked what they charged; one of the others must
         answer before anything is joined or answered.
 
@@ -168,7 +164,6 @@ class DataHolder:
             site,
             data_directory,
             isolation=IN_THIS_PROCESS,
-            accept_loss=accept_loss,
             without_nodes=without_nodes,
         )
         return cls(
@@ -215,7 +210,7 @@ class DataHolder:
         Raises:
             ProtocolError: there is no recovery key, or more than a backup can hold.
         """
-        return (await self.vault.ask(Vault.backup))[0]
+        return await self.vault.ask(Vault.backup)
 
     async def leave(self, job: str) -> None:
         """Answer no round of a job any more, for good. Steps tell the trainer.
@@ -243,7 +238,7 @@ class DataHolder:
             UnknownJob, WrongPhase, MalformedDocument, UnknownSigner, WrongSigner, BadSignature: as
                 `Approvals.take`.
         """
-        await self.vault.ask(Vault.take, parts=(approval,))
+        await self.vault.ask(Vault.take, document=approval)
 
     async def spent(self) -> dict[int, list[Cost]]:
         """Return what each client that ever answered has spent, round by round."""
@@ -282,7 +277,7 @@ class DataHolder:
 
     async def job(self, job: str) -> JobView:
         """Return a job, with its request; raise UnknownJob if it is neither joined nor open."""
-        [request] = await self.vault.ask(Jobs.request, job=job)
+        request = await self.vault.ask(Jobs.request, job=job)
         return job_view(job, request, self._directory.parties)
 
     async def close(self) -> None:

@@ -160,8 +160,8 @@ class Directory:
         async with self._handing:
             while (opened := await self._vault.ask(Vault.opened)).sequence < current:
                 version = self._book.version(opened.sequence + 1)
-                parts = (version.signed_manifest.encode(), version.roster.encode())
-                await self._vault.ask(Vault.take, parts=parts)
+                document, roster = version.signed_manifest.encode(), version.roster.encode()
+                await self._vault.ask(Vault.take, document=document, roster=roster)
         self._handed = current
         self.shut_out = opened.refusal if opened.is_shut_out else None
 

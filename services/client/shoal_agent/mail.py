@@ -1,10 +1,9 @@
-"""Carries the vault's mail: asks for what it wants, sends what is due, brings back the answers.
+"""Carries the vault's mail: sends and asks for what is due, and brings back the answers.
 
 What a letter is about is the vault's business.
 """
 
 import asyncio
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -16,7 +15,6 @@ from shoal_holder.messages import Letter
 from shoal_holder.status import Report
 from shoal_holder.vault import Vault
 from shoal_kit.clock import Clock
-from shoal_kit.outcome import ACCEPTED
 from shoal_kit.peers.exchange import ANSWER_SECONDS, JSON, OCTETS, Reply, Unavailable
 from shoal_kit.peers.peer import Peer
 from shoal_protocol.wire.errors import ProtocolError, UnknownManifest, UnknownSigner
@@ -35,8 +33,8 @@ PATIENCE_SECONDS: Final = 3.0  # with slow parties, until other letters are carr
 class Mail:
     """The letters that are on their way.
 
-    With a `_wake` what the vault wants is asked for by long polls, which wake the data holder when
-    they are answered; without one it is asked for once in a step.
+    With a `_wake` what the vault asks for is waited for by long polls, which wake the data holder
+    when they end; without one it is asked for once in a step.
     """
 
     _vault: VaultLink
@@ -46,7 +44,6 @@ class Mail:
     _wake: asyncio.Event | None
     _unheard: dict[tuple[str, str], tuple[datetime, str]] = field(default_factory=dict)
     """When and why parties did not answer, by name and kind of letter; "": they answered none."""
-    _polls: dict[str, asyncio.Task[None]] = field(default_factory=dict)  # by letter
     _under_way: dict[str, asyncio.Task[None]] = field(default_factory=dict)  # by letter
     _tried: dict[str, float] = field(default_factory=dict)  # when, by the event loop's time
     _paused: dict[str, Peer] = field(default_factory=dict)  # letters to who is left in peace
@@ -69,31 +66,29 @@ class Mail:
 
     async def end(self) -> None:
         """Give up on answers that did not come."""
-        await self._give_up(self._polls, list(self._polls))
-        await self._give_up(self._under_way, list(self._under_way))
+        tasks = [*self._under_way.values()]
+        self._under_way.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _pass(self) -> bool:
         """Carry what is due and was not tried; tell whether more may be due since."""
         await self._directory.bring_vault_up()  # a refusal may have told of a newer version
-        wanted = await self._vault.ask(Vault.interests)
-        await self._give_up(self._polls, self._polls.keys() - {each.id for each in wanted})
         self._paused = {letter: peer for letter, peer in self._paused.items() if not peer.is_due}
         without = self._tried.keys() | self._under_way.keys() | self._paused.keys()
         due = await self._vault.ask(Vault.due, without=tuple(sorted(without)))
-        asked = self._under_way if self._wake is None else self._polls
-        begun = {each.id for each in due or () if self._begin(each, self._under_way)}
-        begun |= {each.id for each in wanted if self._begin(each, asked)} & self._under_way.keys()
-        if begun:
-            await asyncio.wait([self._under_way[each] for each in begun], timeout=PATIENCE_SECONDS)
-        for under_way in (self._under_way, self._polls):
-            for letter in [each for each, task in under_way.items() if task.done()]:
-                under_way.pop(letter).result()
-        return bool(begun) or due != ()
+        begun = [each for each in due or () if self._begin(each)]
+        # a long poll is answered when there is something
+        waited = [self._under_way[each.id] for each in begun if each.body or self._wake is None]
+        if waited:
+            await asyncio.wait(waited, timeout=PATIENCE_SECONDS)
+        for letter in [each for each, task in self._under_way.items() if task.done()]:
+            self._under_way.pop(letter).result()
+        return due != ()
 
-    def _begin(self, letter: Letter, under_way: dict[str, asyncio.Task[None]]) -> bool:
-        """Begin to carry a letter unless it was tried; tell whether it is under way since."""
-        if letter.id in self._tried or letter.id in under_way:
-            return False
+    def _begin(self, letter: Letter) -> bool:
+        """Begin to carry a letter; tell whether it is under way since."""
         try:
             peer = self._directory.party(letter.party, letter.path)
         except UnknownSigner:  # a version that the vault has is missing here
@@ -104,15 +99,8 @@ class Mail:
             self._paused[letter.id] = peer
             return False
         self._tried[letter.id] = asyncio.get_running_loop().time()
-        under_way[letter.id] = asyncio.create_task(self._carry(letter, peer))
+        self._under_way[letter.id] = asyncio.create_task(self._carry(letter, peer))
         return True
-
-    @staticmethod
-    async def _give_up(under_way: dict[str, asyncio.Task[None]], letters: Iterable[str]) -> None:
-        tasks = [under_way.pop(each) for each in letters]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _carry(self, letter: Letter, peer: Peer) -> None:
         """Bring a letter to its party, and the answer to the vault."""
@@ -135,8 +123,8 @@ class Mail:
             is_answer, reason = False, str(error)
             self._report(f"{kind} not answered", letter=letter.id, reason=reason)
         self._note(letter.party, kind if status else "", "" if is_answer and status else reason)
-        if self._wake is not None and not letter.body and status not in (0, ACCEPTED):
-            self._wake.set()
+        if self._wake is not None and not letter.body and status:
+            self._wake.set()  # also after a long poll that ended without news, to begin the next
 
     def _note(self, party: str, kind: str, reason: str) -> None:
         """Note why a party did not answer, a kind of letter or any ("" is any); or that it did."""
@@ -162,15 +150,8 @@ class Mail:
         """
         if letter.body:
             return await peer.post(letter.path, letter.body, JSON if letter.is_json else OCTETS)
-        loop = asyncio.get_running_loop()
         waits = {} if self._wake is None else {"wait": LONG_POLL_SECONDS}
-        while True:
-            asked_at = loop.time()
-            reply = await self._directory.ask(peer, letter.path, **waits)
-            lasted = loop.time() - asked_at
-            # a party that does not wait is asked again at the next tick
-            if reply.status != ACCEPTED or not waits or lasted < LONG_POLL_SECONDS / 2:
-                return reply
+        return await self._directory.ask(peer, letter.path, **waits)
 
     async def _settle(self, letter: Letter, status: int, body: bytes) -> bool:
         """Bring the vault an answer; tell whether it is one to what was asked.
@@ -193,4 +174,4 @@ class Mail:
         return await self._told(letter, CONFLICT, NO_SUCH_VERSION)
 
     async def _told(self, letter: Letter, status: int, body: bytes) -> bool:
-        return await self._vault.ask(Vault.settle, letter=letter.id, status=status, parts=(body,))
+        return await self._vault.ask(Vault.settle, letter=letter.id, status=status, body=body)

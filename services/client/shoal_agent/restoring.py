@@ -131,13 +131,13 @@ def _put_back(backup: Backup, site: Path, data: Path) -> None:
         raise ValueError(
             f"{path} is there: restore that one, without a backup, or move it away if it is lost"
         )
-    for name, content in zip(backup.names, backup.parts[1:-1], strict=True):
+    for name, content in backup.files.items():
         if not (site / name).exists():
             write_new(site / name, content, private=True)
     for left in ("-wal", "-shm"):  # of the state that is lost
         path.with_name(path.name + left).unlink(missing_ok=True)
     path.with_suffix(".mark").unlink(missing_ok=True)
-    write_new(path, backup.parts[0], private=True)
+    write_new(path, backup.state, private=True)
 
 
 def restore_file(path: Path, *, authority: str, random_bytes: RandomBytes, now: datetime) -> int:

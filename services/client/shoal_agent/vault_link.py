@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Concatenate, Final, ParamSpec, Self, TypeVar, cast
 
 from shoal_holder import frames
-from shoal_holder.messages import Answer, Opened, decoded, question_about
+from shoal_holder.messages import Opened, answer_to, question_about
 from shoal_holder.serving import FROM_VAULT, TO_VAULT
 from shoal_holder.settings import Settings
 from shoal_holder.status import Report
@@ -71,7 +71,7 @@ class VaultLink:
 
     def _taken(self, verb: Callable[..., Value], frame: bytes) -> Value:
         """Report the events in an answer, and return its value, or raise what it says instead."""
-        answer = frames.decode(frame, {"Answer": Answer})
+        answer = frames.decode(frame, {"Answer": answer_to(verb)})
         for event in answer.events:
             self._report(event.name, **event.facts)
         if answer.failed:
@@ -79,7 +79,7 @@ class VaultLink:
             raise VaultGone(answer.why)
         if answer.refused is not None:
             raise _error(answer.refused, answer.why)
-        return cast(Value, decoded(verb, answer.parts))
+        return cast(Value, answer.value)
 
     def _ask(self, frame: bytes) -> bytes:
         try:

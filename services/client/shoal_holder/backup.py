@@ -6,6 +6,7 @@ tells who made it, for anybody can seal to a public key. Its length tells nobody
 slots have been given to individuals.
 """
 
+import math
 import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
@@ -21,15 +22,14 @@ from nacl.utils import random as random_bytes
 from pydantic import Field
 
 from shoal_holder import frames
+from shoal_holder.messages import Message, Octets
 from shoal_holder.site_files import RECOVERY_KEY
 from shoal_holder.state_file import StateFile
-from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Digest, Timestamp, domain, format_time
 
 MAGIC: Final = domain("backup")
 _WITHOUT_WHAT_IS_UNSENT: Final = """
 UPDATE outbox SET document = NULL WHERE kind IN ('envelope', 'contribution');
-DELETE FROM crowd_nonces;
 VACUUM;
 """  # the last one leaves nothing of erased rows
 _WITHOUT_INDIVIDUALS: Final = """
@@ -42,14 +42,15 @@ _LARGEST_SLOT: Final = 100  # bytes of a row of `slots` and of its two indexes, 
 _SLACK: Final = 1 << 16  # of pages that the first rows begin
 
 
-class Backup(Model):
-    """What a backup holds: the state file, the owner's files of these names, and padding."""
+class Backup(Message):
+    """What a backup holds: the state file, the owner's files by name, and padding."""
 
     authority: Digest
     key: Digest  # the data holder's, of the signature
     made_at: Timestamp
-    names: tuple[str, ...]
-    parts: tuple[bytes, ...] = Field(min_length=2, repr=False)
+    state: Octets
+    files: dict[str, bytes] = Field(repr=False)
+    padding: Octets
 
 
 def sealed_backup(
@@ -81,8 +82,9 @@ def sealed_backup(
             authority=authority,
             key=bytes(key.verify_key).hex(),
             made_at=now,
-            names=tuple(found),
-            parts=(state, *found.values(), padding),
+            state=state,
+            files=found,
+            padding=padding,
         )
     )
     fresh = random_bytes(SecretBox.KEY_SIZE)
@@ -128,8 +130,8 @@ def _recovery_key(owner_files: Mapping[str, Path]) -> PublicKey:
 def _copy(file: StateFile, slots: int) -> tuple[bytes, bytes]:
     """Return the state as one file, without what is still to be sent: that identifies answers.
 
-    With it comes padding to a length that follows from the number of `slots`, and from the state
-    without what is known of individuals.
+    With it comes padding, so that the length of both in base64 follows from the number of `slots`,
+    and from the state without what is known of individuals.
     """
     with closing(sqlite3.connect(":memory:")) as copy:
         file.database.backup(copy)
@@ -137,4 +139,4 @@ def _copy(file: StateFile, slots: int) -> tuple[bytes, bytes]:
         state = copy.serialize()
         copy.executescript(_WITHOUT_INDIVIDUALS)
         length = len(copy.serialize()) + _SLACK + _LARGEST_SLOT * slots
-        return state, bytes(max(0, length - len(state)))
+        return state, bytes(3 * max(0, math.ceil(length / 3) - math.ceil(len(state) / 3)))

@@ -8,6 +8,7 @@ A node that answers with its charges has no other machine with this key on file.
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 from pyroaring import BitMap
@@ -34,8 +35,6 @@ BETWEEN_COMPARISONS: Final = timedelta(minutes=10)
 """How old the last comparison may be when a job is joined."""
 AFTER_NONSENSE: Final = timedelta(seconds=30)
 """How long a node is not asked after an answer that was not what it was asked for."""
-QUERY_LASTS: Final = timedelta(minutes=1)
-"""How long a query waits for its answer before another one takes its place."""
 _NOT_ASKED: Final = (BitMap(), 0)
 
 
@@ -48,9 +47,7 @@ class _Asking:
     slots: BitMap
     after: int  # the entry of the node's ledger after which it is asked
     epoch: int = 0
-    nonce: str = ""
-    query: bytes = field(default=b"", repr=False)  # that was not answered so far
-    number: int = 0  # of the query
+    nonce: str = ""  # of the last query, until it is answered
     asked_at: datetime | None = None
 
 
@@ -70,7 +67,6 @@ class ChargeComparison(Part):
     _forgotten: dict[tuple[str, int | None], Charge] = field(default_factory=dict)
     """By job and number: what nodes charged and this ledger lacks."""
     _not_before: dict[str, datetime] = field(default_factory=dict)  # by node
-    _queries: int = 0  # that were made so far
 
     def __post_init__(self) -> None:
         self._machine = machine.read(self._state.file)
@@ -125,35 +121,35 @@ class ChargeComparison(Part):
         for node in self.nodes:
             is_paused = now < self._not_before.get(node, now) <= now + AFTER_NONSENSE
             if not is_paused and (again or node in self.waiting or node in self._asking):
-                asking = self._query(node, holder)
-                path = f"/v1/charges?after={asking.after}"
-                yield Draft(f"charges/{node}/{asking.number}", node, path, asking.query)
+                path = f"/v1/charges?after={self._asked(node, holder).after}"
+                yield Draft(f"charges/{node}", node, path, partial(self._query, node))
 
-    def _query(self, node: str, holder: int) -> _Asking:
-        """Return what a node is asked now, with a query that is neither answered nor old."""
-        site, now, version = self._site, self._site.clock(), self._site.book.current
-        asking = self._asking.get(node)
+    def _asked(self, node: str, holder: int) -> _Asking:
+        """Return what a node is asked about by the version of the manifest in force."""
+        version, asking = self._site.book.current, self._asking.get(node)
         if asking is None or asking.version is not version:
-            slots, (known, through) = BitMap(site.positions()), self._progress.get(node, _NOT_ASKED)
+            slots = BitMap(self._site.positions())
+            known, through = self._progress.get(node, _NOT_ASKED)
             # of slots that were given since, it was never asked
             after = through if slots.issubset(known) else 0
             asking = self._asking[node] = _Asking(version, holder, slots, after)
-        if asking.query and timedelta(0) <= now - (asking.asked_at or now) < QUERY_LASTS:
-            return asking
+        return asking
+
+    def _query(self, node: str) -> bytes:
+        """Return a query that is to leave now: the answer to this one counts, and to no other."""
+        site, asking = self._site, self._asking[node]
         asking.nonce, asking.epoch = site.random_bytes(16).hex(), self._machine.epoch
+        asking.asked_at = site.clock()
         query = ChargesQuery(
-            manifest=version.digest,
-            holder=holder,
+            manifest=asking.version.digest,
+            holder=asking.holder,
             node=node,
-            epoch=self._machine.epoch,
+            epoch=asking.epoch,
             instance=self._machine.instance,
             nonce=asking.nonce,
-            at=now,
+            at=asking.asked_at,
         )
-        self._queries += 1
-        asking.query, asking.asked_at = sign(query, Role.HOLDER, site.key).encode(), now
-        asking.number = self._queries
-        return asking
+        return sign(query, Role.HOLDER, site.key).encode()
 
     def unreached(self, settled: Settled) -> bool:
         """Note that a node did not answer: it is asked anew, by another query."""
@@ -186,7 +182,7 @@ class ChargeComparison(Part):
         asking = self._asking.get(node)
         if asking is None:
             raise UnknownRound("the node was not asked")
-        asking.query = b""  # whatever comes of it, another one is due
+        nonce, asking.nonce = asking.nonce, ""  # whatever comes of it, another one is due
         if asking.epoch != self._machine.epoch:  # raised since: this answer is to another machine
             asking.after = 0
             return
@@ -198,7 +194,7 @@ class ChargeComparison(Part):
             signed,
             asking.version,
             node=node,
-            nonce=asking.nonce,
+            nonce=nonce,
             after=asking.after,
             holder=asking.holder,
             slots=asking.slots,
@@ -285,7 +281,6 @@ class ChargeComparison(Part):
             self._state,
             [each for _, each in sorted(self._forgotten.items())],
             own=own,
-            by_id=site.records.identity is not None,
             crowds=restoring.crowds_allowed(self._state, site.policy, versions),
             now=site.clock(),
         )

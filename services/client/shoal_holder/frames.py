@@ -1,6 +1,5 @@
 """Questions and answers as bytes on a pipe, each in a frame of a stated length."""
 
-import json
 import struct
 from collections.abc import Mapping
 from typing import BinaryIO, Final, TypeVar
@@ -12,21 +11,17 @@ from shoal_protocol.wire.documents import Model, describe
 from shoal_protocol.wire.errors import MalformedDocument
 
 _LENGTH: Final = struct.Struct("<I")
-ModelT = TypeVar("ModelT", bound=Model)
+ModelT = TypeVar("ModelT", bound=pydantic.BaseModel)
 
 
-def encode(message: Model) -> bytes:
-    """Return a message's frame: its length, then name, fields and parts, each behind its length.
-
-    A message is named by its class. Its field `parts`, if it has one, is not in JSON.
+def encode(message: pydantic.BaseModel) -> bytes:
+    """Return a message's frame: its length, then the name of its class, a line feed, and its JSON.
 
     Raises:
         ValueError: the other side would not read so large a message.
     """
-    name = type(message).__name__
-    fields = message.model_dump_json(exclude={"parts"}, exclude_defaults=True)
-    pieces = (name.encode(), fields.encode(), *getattr(message, "parts", ()))
-    body = b"".join(_LENGTH.pack(len(each)) + each for each in pieces)
+    fields = message.model_dump_json(exclude_defaults=True)
+    body = f"{type(message).__name__}\n{fields}".encode()
     if len(body) > LARGEST_BYTES:
         raise ValueError("a message must not be larger than what the other side reads")
     return _LENGTH.pack(len(body)) + body
@@ -38,20 +33,12 @@ def decode(frame: bytes, kinds: Mapping[str, type[ModelT]]) -> ModelT:
     Raises:
         MalformedDocument: it is none of them, or not as it should be.
     """
-    pieces, start = [], _LENGTH.size
+    name, _, fields = frame[_LENGTH.size :].partition(b"\n")
     try:
-        while start < len(frame):
-            (size,) = _LENGTH.unpack_from(frame, start)
-            pieces.append(frame[start + _LENGTH.size : start + _LENGTH.size + size])
-            start += _LENGTH.size + size
-        if start != len(frame):
-            raise MalformedDocument("the frame is cut short")
-        name, fields, *parts = pieces
-        beside = {"parts": tuple(parts)} if parts else {}
-        return kinds[name.decode()].model_validate(json.loads(fields) | beside)
+        return kinds[name.decode()].model_validate_json(fields)
     except pydantic.ValidationError as error:
         raise MalformedDocument(describe(error, Model)) from None
-    except (ValueError, KeyError, TypeError, RecursionError, struct.error):
+    except (ValueError, KeyError):
         raise MalformedDocument("the frame holds no message that is known here") from None
 
 

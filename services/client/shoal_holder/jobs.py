@@ -16,7 +16,7 @@ from shoal_holder.admission import IN_ROUNDS, check_request
 from shoal_holder.approvals import Approvals
 from shoal_holder.charge_comparison import ChargeComparison
 from shoal_holder.letters import Draft, Settled, listed_jobs
-from shoal_holder.messages import Parts
+from shoal_holder.messages import Octets
 from shoal_holder.site import Part
 from shoal_holder.state import LEFT
 from shoal_holder.state import Letter as Pending
@@ -24,10 +24,7 @@ from shoal_kit.outcome import GONE
 from shoal_protocol.jobs import membership
 from shoal_protocol.jobs.job_request import JobRequest
 from shoal_protocol.jobs.membership import (
-    JobWithdrawal,
-    JobWithdrawn,
     Membership,
-    check_ending,
 )
 from shoal_protocol.wire.documents import Role, Signed, decode, sign, sign_again
 from shoal_protocol.wire.encoding import Digest
@@ -41,8 +38,6 @@ from shoal_protocol.wire.errors import (
     WrongPhase,
 )
 
-WITHDRAWN: Final = "withdrawn"
-UNPROVEN: Final = "withdrawn, by the trainer's word alone"
 TIME_OVER: Final = "its time is over"
 
 
@@ -124,12 +119,8 @@ class ListedJobs(Part):
         self._report(f"{self.kind} ended", job=job, reason=reason)
 
 
-@dataclass(eq=False)
 class Jobs(ListedJobs):
     """The jobs that this data holder takes part in, from the trainer's list to the end."""
-
-    _withdrawn: set[str] = field(default_factory=set)
-    """Jobs that their analysts withdrew, by the trainer's word."""
 
     def judged(self) -> tuple[dict[str, str], tuple[str, ...]]:
         """Return why jobs were not joined, and those that wait for the owners' approval.
@@ -138,30 +129,19 @@ class Jobs(ListedJobs):
         """
         return self.refused, self._approvals.waiting()
 
-    def request(self, job: Digest) -> Parts:
+    def request(self, job: Digest) -> Octets:
         """Return the signed request of a job that was joined or is listed.
 
         Raises:
             UnknownJob: there is no such job.
         """
-        return (self._requests.get(job) or self._state.joined(job).request,)
-
-    def interests(self) -> Iterator[Draft]:
-        """Yield what is to be asked of the trainer: next rounds, withdrawals, listed requests."""
-        trainer = self._site.book.current.manifest.trainer.name
-        for each in self._state.open_jobs():
-            path = f"/v1/jobs/{each.job}"
-            if each.job in self._withdrawn:
-                yield Draft(f"withdrawal/{each.job}", trainer, f"{path}/withdrawal")
-            else:
-                number = each.next_number
-                yield Draft(f"round/{each.job}/{number}", trainer, f"{path}/rounds/{number}")
-        if self._charges.is_recent:
-            for job in self.wanted:
-                yield Draft(f"job/{job}", trainer, f"/v1/jobs/{job}/request")
+        return self._requests.get(job) or self._state.joined(job).request
 
     def letters(self) -> Iterator[Draft]:
-        """Yield the leaves and joins that nobody answered, and the query for a list of jobs."""
+        """Yield the leaves and joins that nobody answered, and what asks the trainer for the rest.
+
+        That is the list of jobs, the next rounds of those joined, and the requests of others.
+        """
         trainer, key = self._site.book.current.manifest.trainer.name, self._site.key
         for what in _PENDING:
             for job, document in self._state.pending_letters(what).items():
@@ -170,6 +150,13 @@ class Jobs(ListedJobs):
                 yield Draft(f"{what}/{job}", trainer, f"/v1/jobs/{job}/memberships", signed)
         if query := self._site.query():
             yield Draft("jobs", trainer, "/v1/jobs/joining", query)
+        for each in self._state.open_jobs():
+            number = each.next_number
+            path = f"/v1/jobs/{each.job}/rounds/{number}"
+            yield Draft(f"round/{each.job}/{number}", trainer, path)
+        if self._charges.is_recent:
+            for job in self.wanted:
+                yield Draft(f"job/{job}", trainer, f"/v1/jobs/{job}/request")
 
     def note(self, settled: Settled) -> None:
         """Note what became of a join or leave."""
@@ -233,7 +220,7 @@ class Jobs(ListedJobs):
                 self._end(each.job, TIME_OVER)
 
     def end_as_told(self, settled: Settled) -> None:
-        """End a job because the trainer said so; its analyst's withdrawal is asked for first.
+        """End a job because the trainer said so.
 
         Believed unsigned: it costs nobody privacy to answer no more.
 
@@ -244,28 +231,8 @@ class Jobs(ListedJobs):
         self._state.joined(job)
         if settled.status != GONE and code != UnknownJob.code:
             self._report("no round", job=job, reason=code)
-        elif code == JobWithdrawn.code:
-            self._withdrawn.add(job)
         else:
             self._end(job, code)
-
-    def withdraw(self, settled: Settled) -> None:
-        """End a job that the trainer says was withdrawn, with its analyst's withdrawal if any.
-
-        Raises:
-            UnknownJob: there is no such job here.
-        """
-        job = settled.about
-        found = self._state.joined(job)
-        try:
-            signed = decode(settled.body, JobWithdrawal)
-            request = decode(found.request, JobRequest).body
-            check_ending(signed, request, self._site.book.get(request.manifest))
-        except ProtocolError as error:
-            self._report("withdrawal not believed", job=job, reason=str(error))
-            self._end(job, UNPROVEN)  # it could as well have no rounds
-        else:
-            self._end(job, WITHDRAWN)
 
     def leave(self, job: Digest) -> None:
         """Leave a job for good; the leave is signed if a roster names us.

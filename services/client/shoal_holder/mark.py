@@ -38,8 +38,8 @@ class Mark:
             if not whole:
                 raise ValueError(
                     f"{path} is damaged: nothing says how far the journal got. If the state did "
-                    f"not suffer with it, move {path.name} away, and start again to be told how "
-                    "to go on"
+                    "not suffer with it, run `shoal agent restore`, which takes what nodes charged "
+                    "for spent"
                 )
             self.head = max(whole)
             self._next = 1 - slots.index(self.head)

@@ -1,9 +1,9 @@
 """What courier and vault say to each other, one question at a time.
 
 A question names a method of the vault or of one of its parts, which the vault lists: those are its
-verbs. It carries the method's arguments as JSON, and byte strings beside them: documents as they
-were signed, envelopes as they are sent. The method's own signature says what is well formed, and
-both sides refuse everything else.
+verbs. It carries the method's arguments as JSON, in which byte strings are base64: documents as
+they were signed, envelopes as they are sent. The method's own signature says what is well formed,
+and both sides refuse everything else.
 """
 
 from collections.abc import Callable
@@ -11,13 +11,13 @@ from functools import cache
 from inspect import signature
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, create_model
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model
 
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Count as Count
 from shoal_protocol.wire.encoding import Finite, Name, Timestamp
 
-LARGEST_BYTES: Final = 300 << 20  # a roster of eight million clients
+LARGEST_BYTES: Final = 400 << 20  # a roster of 300 MiB, in base64
 
 Outcome = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,64}$")]
 """What became of a message: acknowledged, or the code of a refusal."""
@@ -29,46 +29,14 @@ Status = Annotated[int, Field(ge=0, le=599)]
 """HTTP status of an answer; 0: there is none, or one that says to come back later."""
 Fact = str | Count | Finite | None
 
-Parts = Annotated[tuple[bytes, ...], Field(repr=False)]
-"""Byte strings beside the JSON. A verb takes them as its argument `parts`, or returns them."""
-OnePart = Annotated[tuple[bytes], Field(repr=False)]
-OneOrTwoParts = Annotated[tuple[bytes, ...], Field(min_length=1, max_length=2, repr=False)]
+Octets = Annotated[bytes, Field(repr=False)]
+IN_BASE64: Final = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 
 
-@cache
-def _forms_of(function: Callable[..., Any]) -> tuple[type[Model], TypeAdapter[Any] | None]:
-    """Return the models of a method's arguments and of its value; None: it returns `Parts`."""
-    shape = signature(function)
-    arguments: dict[str, Any] = {
-        name: (each.annotation, ... if each.default is each.empty else each.default)
-        for name, each in shape.parameters.items()
-        if name != "self"
-    }
-    question = create_model(function.__qualname__, __base__=Model, **arguments)
-    returned = shape.return_annotation
-    return question, None if returned == Parts else TypeAdapter(returned)
+class Message(Model):
+    """What is sent as a frame; byte strings are base64 in its JSON."""
 
-
-def _forms(verb: Callable[..., Any]) -> tuple[type[Model], TypeAdapter[Any] | None]:
-    # of the function: a method that is bound would be kept, with all that it is bound to
-    return _forms_of(getattr(verb, "__func__", verb))
-
-
-def question_about(verb: Callable[..., Any]) -> type[Model]:
-    """Return the model of a verb's arguments, which has the verb's name."""
-    return _forms(verb)[0]
-
-
-def encoded(verb: Callable[..., Any], value: Any) -> tuple[bytes, ...]:
-    """Return what a verb returned as the parts of an answer: its byte strings, or one JSON."""
-    form = _forms(verb)[1]
-    return value if form is None else (form.dump_json(value),)
-
-
-def decoded(verb: Callable[..., Any], parts: tuple[bytes, ...]) -> Any:
-    """Return what a verb returned, from the parts of the answer."""
-    form = _forms(verb)[1]
-    return parts if form is None else form.validate_json(parts[0])
+    model_config = IN_BASE64
 
 
 class Event(Model):
@@ -78,16 +46,47 @@ class Event(Model):
     facts: dict[str, Fact]
 
 
-class Answer(Model):
-    """The answer to a question; `parts` are what its verb returned, `encoded`."""
+class Answer(BaseModel):
+    """The answer to a question: `value` is what its verb returned."""
 
-    parts: Parts = ()
+    model_config = IN_BASE64 | {"frozen": True, "extra": "forbid", "hide_input_in_errors": True}
+
+    value: Any = Field(default=None, repr=False)
     events: tuple[Event, ...] = ()
     refused: Outcome | None = None
     """The code of a refusal: the peer's document is wrong, or names nothing that is here."""
     failed: bool = False
     """The vault does not start, or cannot read or write its state, which tells what was done."""
     why: str = ""
+
+
+@cache
+def _forms_of(function: Callable[..., Any]) -> tuple[type[Message], type[Answer]]:
+    """Return the models of a question about a method, and of the answer to it."""
+    shape = signature(function)
+    arguments: dict[str, Any] = {
+        name: (each.annotation, ... if each.default is each.empty else each.default)
+        for name, each in shape.parameters.items()
+        if name != "self"
+    }
+    question = create_model(function.__qualname__, __base__=Message, **arguments)
+    value = (shape.return_annotation, Field(default=None, repr=False))
+    return question, create_model("Answer", __base__=Answer, value=value)
+
+
+def _forms(verb: Callable[..., Any]) -> tuple[type[Message], type[Answer]]:
+    # of the function: a method that is bound would be kept, with all that it is bound to
+    return _forms_of(getattr(verb, "__func__", verb))
+
+
+def question_about(verb: Callable[..., Any]) -> type[Message]:
+    """Return the model of a verb's arguments, which has the verb's name."""
+    return _forms(verb)[0]
+
+
+def answer_to(verb: Callable[..., Any]) -> type[Answer]:
+    """Return the model of the answer to a question about a verb."""
+    return _forms(verb)[1]
 
 
 class Standing(BaseModel):
@@ -116,10 +115,10 @@ class Opened(Standing):
 class Letter(BaseModel):
     """A request to one party: a GET where there is no body, else a POST."""
 
-    model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+    model_config = IN_BASE64
 
     id: LetterId
     party: Name
     path: str
-    body: bytes = Field(default=b"", repr=False)
+    body: Octets = b""
     is_json: bool = True

@@ -5,7 +5,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from shoal_holder import restoring
 from shoal_holder.backup import note_records
 from shoal_holder.isolation import NO_NETWORK, NO_SOCKETS
 from shoal_holder.keys import KeyFile, check_not_writable
@@ -15,7 +14,7 @@ from shoal_holder.records import Records
 from shoal_holder.settings import Settings
 from shoal_holder.site import Site, Sources
 from shoal_holder.site_files import MAPPING, STATE_FILE, owner_files_of
-from shoal_holder.slots import check_not_by_id, slots_by_id
+from shoal_holder.slots import slots_by_id
 from shoal_holder.state import State
 from shoal_holder.vault import Vault
 from shoal_kit.manifest_book import ManifestBook
@@ -56,7 +55,6 @@ def open_vault(
     data_directory: Path,
     *,
     isolation: str,
-    accept_loss: str | None,
     without_nodes: Collection[str] = (),
     key_file: KeyFile | None = None,
     owner_files: Mapping[str, Path] | None = None,
@@ -74,15 +72,8 @@ def open_vault(
         )
     data_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     authority = site.book.current.manifest.identity
-    state = State(
-        data_directory / STATE_FILE,
-        authority=authority,
-        accept_loss=accept_loss,
-        random_bytes=site.random_bytes,
-    )
+    state = State(data_directory / STATE_FILE, authority=authority, random_bytes=site.random_bytes)
     try:
-        if state.file.is_restored:  # its owner accepted the loss
-            restoring.prepare(state, site.random_bytes, site.clock())
         note_records(state.file, None if records_file is None else records_file.changed_at)
         _place(site, state)
     except BaseException:
@@ -103,14 +94,9 @@ def _place(site: Site, state: State) -> None:
     """Give each record its slot, and each client's rows their order.
 
     Raises:
-        ValueError: as `slots_by_id` and `check_not_by_id`.
+        ValueError: as `slots_by_id`.
     """
-    if site.records.identity is None:
-        check_not_by_id(state.file)
-    else:
-        site.give_slots(
-            lambda identity, own: slots_by_id(state.file, identity, own, site.random_bytes)
-        )
+    site.give_slots(lambda identity, own: slots_by_id(state.file, identity, own, site.random_bytes))
 
 
 def _renew(site: Site, state: State, file: RecordsFile | None) -> bool:
@@ -159,7 +145,6 @@ def from_files(settings: Settings, *, sources: Sources, isolation: str) -> Vault
             site,
             settings.data,
             isolation=isolation,
-            accept_loss=settings.accept_loss,
             without_nodes=(settings.without_nodes or "").split(","),
             key_file=key_file,
             owner_files=owner_files_of(settings.party, settings.policy),

@@ -67,7 +67,7 @@ def read_records(
     values = np.array(numbers).reshape(rows, len(names))
     columns = tuple(map(canonical_text, names))
     if by is None:
-        return Records(columns, values, np.arange(len(values) + 1))
+        return Records(columns, values, np.arange(2))
     individuals, starts, values = grouped(ids, values)
     return Records(columns, values, starts, Identity(by, individuals, MOST_ROWS))
 

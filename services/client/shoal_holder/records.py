@@ -35,19 +35,22 @@ class Identity:
     rows_per_record: int
 
 
+ALONE: Final = Identity(column="", ids=("",), rows_per_record=1)
+"""Whose a record is that comes without an id: no other one is here."""
+
+
 @dataclass(frozen=True)
 class Records:
     """Numbers, shape (rows, columns), NaN where one is missing, and whose rows they are.
 
     `starts`, shape (clients + 1,): the client at position i has the rows from starts[i] up to
-    starts[i + 1], and is the individual of the i-th id; order means nothing. Only one row alone may
-    go without `identity`.
+    starts[i + 1], and is the individual of the i-th id; order means nothing.
     """
 
     columns: tuple[str, ...]
     values: FloatMatrix = field(repr=False)
     starts: NDArray[np.int64] = field(repr=False)
-    identity: Identity | None = field(default=None, repr=False)
+    identity: Identity = field(default=ALONE, repr=False)
 
     def __post_init__(self) -> None:
         if len(set(self.columns)) != len(self.columns):
@@ -60,10 +63,8 @@ class Records:
             raise ValueError("starts must divide all rows among one or more clients")
         if (self.counts < 1).any():
             raise ValueError("every client must have a row")
-        if self.identity and len(set(self.identity.ids)) != len(self):
+        if len(set(self.identity.ids)) != len(self):
             raise ValueError("every client must have an id of its own")
-        if self.identity is None and len(self.values) > 1:
-            raise ValueError("several rows without ids: add a column 'id', or name another")
         _ = self.empty  # worked out now: within an answer it would take the longer, the more rows
 
     def __len__(self) -> int:
@@ -169,8 +170,7 @@ def chosen_together(
             counting &= ~records.missing[column].take(rows)
     so_far = np.concatenate([[0], np.cumsum(counting)])
     ranks = so_far[:-1] - np.repeat(so_far[before], counts)
-    limit = 1 if records.identity is None else records.identity.rows_per_record
-    kept = counting & (ranks < min(limit, most))
+    kept = counting & (ranks < min(records.identity.rows_per_record, most))
     here = np.repeat(filled, counts)[kept], ranks[kept]
     values[here], present[here] = records.values[rows[kept][:, None], where], True
     return values, present

@@ -95,7 +95,6 @@ def take_over(
     forgotten: Iterable[Charge],
     *,
     own: BitMap,
-    by_id: bool,
     crowds: Cost,
     now: datetime,
 ) -> int:
@@ -110,18 +109,17 @@ def take_over(
         job = _job(state, "crowds")
         everybody = Charge(job, 0, _round(job, 0), own, crowds)
         state.adopt(state.not_charged([everybody]), now)
-    if by_id:
-        spent = spending.spent(state.file)
-        unknown = [compose(spent.get(slot, ())) for slot in own - _known(state)]
-        largest = Cost(
-            mu=max((each.mu for each in unknown), default=0.0),
-            epsilon=max((each.epsilon for each in unknown), default=0.0),
-        )
-        state.file.write(
-            "UPDATE machine SET least_mu = ?, least_epsilon = ? WHERE least_mu IS NULL",
-            *(largest.mu, largest.stated_epsilon),
-        )
-        raise_to_least(state, own, now)
+    spent = spending.spent(state.file)
+    unknown = [compose(spent.get(slot, ())) for slot in own - _known(state)]
+    largest = Cost(
+        mu=max((each.mu for each in unknown), default=0.0),
+        epsilon=max((each.epsilon for each in unknown), default=0.0),
+    )
+    state.file.write(
+        "UPDATE machine SET least_mu = ?, least_epsilon = ? WHERE least_mu IS NULL",
+        *(largest.mu, largest.stated_epsilon),
+    )
+    raise_to_least(state, own, now)
     state.file.write("UPDATE machine SET is_restoring = 0")
     return len(missing)
 

@@ -15,7 +15,7 @@ from shoal_holder.faults import Faults
 from shoal_holder.keys import KeyInForce
 from shoal_holder.noise import NoiseSampler
 from shoal_holder.policy import Policy
-from shoal_holder.records import Identity, Records, in_chosen_order
+from shoal_holder.records import ALONE, Identity, Records, in_chosen_order
 from shoal_holder.state import State
 from shoal_holder.status import Report
 from shoal_kit.clock import Clock, system_clock
@@ -67,7 +67,7 @@ class Sources:
 
 @dataclass
 class Site:
-    """One data holder. A record without an id, which is alone, has the first of its slots."""
+    """One data holder."""
 
     key_in_force: KeyInForce = field(repr=False)
     records: Records
@@ -86,16 +86,15 @@ class Site:
             sources.random_bytes,
             sources.noise,
         )
-        if self.records.identity is None and len(self.positions()) > 1:
-            slots = len(self.positions())
-            raise ValueError(f"{slots:,} slots, and a record without an id: add a column 'id'")
 
     def give_slots(self, give: GiveSlots) -> None:
         """Take slots by id from now on; `give` returns each id's among those of this holder.
 
         Raises:
-            ValueError: as `give`.
+            ValueError: as `give`, or one of several slots would go to a record without an id.
         """
+        if self.records.identity is ALONE and (slots := self.slots_ever) > 1:
+            raise ValueError(f"{slots:,} slots, and a record without an id: add a column 'id'")
         self._give = give
         self.positions()
 
@@ -183,10 +182,8 @@ class Site:
         return self._positions[1]
 
     def _placed(self, slots: BitMap) -> dict[int, int]:
-        if self.records.identity is None:
-            return {slot: here for here, slot in enumerate(slots)}
         if self._give is None:
-            raise ValueError("records have ids, and slots are not given yet")
+            raise ValueError("slots are not given yet")
         placed = dict.fromkeys(slots, len(self.records))
         if slots:  # else the holder is not enrolled yet
             given = self._give(self.records.identity, slots)

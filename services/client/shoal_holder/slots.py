@@ -12,7 +12,6 @@ from typing import Final
 from pyroaring import BitMap
 
 from shoal_holder.records import Identity
-from shoal_holder.spending import charges
 from shoal_holder.state_file import StateFile
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.encoding import domain
@@ -29,8 +28,8 @@ def slots_by_id(
     `own` are the data holder's slots. The digest is known to nobody else, as the key in it.
 
     Raises:
-        ValueError: there are more ids, with all that ever were, than slots; the ids came from
-            another column before; or a record without an id was charged.
+        ValueError: there are more ids, with all that ever were, than slots; or the ids came from
+            another column before.
     """
     key = _key(file, identity.column, random_bytes)
     digests = [
@@ -73,19 +72,6 @@ def injection(
     return {each: free[place] for each, place in zip(new, order, strict=False)}
 
 
-def check_not_by_id(file: StateFile) -> None:
-    """Refuse a record without an id where slots were given by id: it would get another's.
-
-    Raises:
-        ValueError: they were.
-    """
-    if file.one("SELECT 1 FROM identity") is not None:
-        raise ValueError(
-            "slots were given by id, and these records have none: name their column of ids, or "
-            "give the agent the records.npz that `shoal records load` writes"
-        )
-
-
 def make_sure(file: StateFile) -> None:
     """Note that all slots were given by a state that lacks nothing."""
     if file.one("SELECT 1 FROM slots WHERE NOT is_sure LIMIT 1") is not None:
@@ -96,17 +82,14 @@ def _key(file: StateFile, column: str, random_bytes: RandomBytes) -> bytes:
     """Return the key of the digests, made at the first import."""
     found = file.one("SELECT key, id_column FROM identity")
     if found is None:
-        if next(charges(file), None) is not None:
-            raise ValueError(
-                "a record without an id was charged, and ids do not tell whose it was: keep the "
-                "file as it was, or have a new key enrolled"
-            )
         found = (random_bytes(_KEY_BYTES), column)
         file.write("INSERT INTO identity VALUES (1, ?, ?)", *found)
     key, before = found
     if before != column:
+        ways = [f"from the column {each!r}" if each else "from none" for each in (before, column)]
         raise ValueError(
-            f"ids came from the column {before!r}, now from {column!r}: everybody would be "
-            f"new, and all spending begin anew; name {before!r} in records.toml, or a view's column"
+            f"ids came {ways[0]}, now {ways[1]}: everybody would be new, and all spending begin "
+            "anew. Keep to the former: name it as the column of ids, in records.toml where that "
+            "is, or a view's column. If you cannot, have a new key enrolled"
         )
     return bytes(key)

@@ -80,7 +80,6 @@ class State:
         path: Path,
         *,
         authority: str,
-        accept_loss: str | None = None,
         is_restored: bool = False,
         random_bytes: RandomBytes = nacl.utils.random,
     ) -> None:
@@ -94,7 +93,6 @@ class State:
         self.file = StateFile(
             path,
             authority=authority,
-            accept_loss=accept_loss,
             is_restored=is_restored,
             random_bytes=random_bytes,
         )
@@ -214,7 +212,6 @@ class State:
             " (SELECT subject FROM journal WHERE (kind, job) = ('contribution', ?))",
             (job,),
         )
-        self.file.database.execute("DELETE FROM crowd_nonces WHERE job = ?", (job,))
 
     def has_ended(self, job: str) -> bool:
         """Tell whether a job has ended here, of either kind."""

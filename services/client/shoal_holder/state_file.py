@@ -3,12 +3,10 @@
 One process at a time. Nothing is acknowledged to anybody before its transaction is on disk.
 """
 
-import json
 import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +19,7 @@ from shoal_protocol.journal import EMPTY, Head
 from shoal_protocol.sharing.shares import RandomBytes
 
 INSTANCE_BYTES: Final = 16
-SCHEMA_VERSION: Final = 23
+SCHEMA_VERSION: Final = 24
 
 SCHEMA: Final = """
 CREATE TABLE schema_version (        -- one row: SCHEMA_VERSION
@@ -98,12 +96,6 @@ CREATE TABLE crowd_evidence (        -- what the trainer signed, until the closi
     draw BLOB NOT NULL,              -- packed
     receipt BLOB
 ) WITHOUT ROWID;
-CREATE TABLE crowd_nonces (          -- of draws that were asked for and are not on file
-    job TEXT NOT NULL REFERENCES jobs,
-    client INTEGER NOT NULL,
-    nonce TEXT NOT NULL,
-    PRIMARY KEY (job, client)
-) WITHOUT ROWID;
 
 CREATE TABLE journal (               -- hash-chained; see `journal`
     number INTEGER PRIMARY KEY,      -- without gaps
@@ -130,10 +122,10 @@ WHEN EXISTS (
 )
 BEGIN SELECT RAISE(ABORT, 'the journal only grows'); END;
 
-CREATE TABLE identity (              -- where records have ids
+CREATE TABLE identity (              -- how ids become slots
     one INTEGER PRIMARY KEY CHECK (one = 1),
     key BLOB NOT NULL,               -- of the digests of ids; it never changes
-    id_column TEXT NOT NULL
+    id_column TEXT NOT NULL          -- empty: a record alone, without an id
 );
 CREATE TABLE slots (
     individual BLOB PRIMARY KEY,     -- digest of the id
@@ -165,13 +157,12 @@ class StateFile:
         path: Path,
         *,
         authority: str,
-        accept_loss: str | None = None,
         is_restored: bool = False,
         random_bytes: RandomBytes = nacl.utils.random,
     ) -> None:
         """Open or create the state of a data holder in the consortium of `authority`.
 
-        `accept_loss` is the token of a loss that the owner accepts, as a refusal shows it.
+        One that `is_restored` may lack what was charged: its owner knows, and the nodes tell what.
 
         Raises:
             ValueError: another process has it open, it is of another version or consortium, it is
@@ -189,7 +180,7 @@ class StateFile:
         )
         try:
             self._prepare(authority, random_bytes)
-            self._compare(accept_loss)
+            self._compare()
             self.settle()
         except BaseException as error:
             self.undo()  # or the file stays locked for as long as the error is looked at
@@ -222,8 +213,8 @@ class StateFile:
         """Return the journal's last entry."""
         return Head(*(self.one(f"{_HEAD} ORDER BY number DESC LIMIT 1") or EMPTY))
 
-    def _compare(self, accept: str | None) -> None:
-        """Refuse a file that the mark is ahead of, unless the owner accepts this very loss.
+    def _compare(self) -> None:
+        """Refuse a file that the mark is ahead of, unless it is being restored.
 
         Raises:
             ValueError: what was charged is not in it; the message says what to do.
@@ -233,18 +224,14 @@ class StateFile:
             is_ahead = head != EMPTY
         else:
             is_ahead = marked not in (EMPTY, self.one(f"{_HEAD} WHERE number = ?", marked.number))
-        if not is_ahead:
-            return
-        token = sha256(json.dumps([marked, head]).encode()).hexdigest()[:16]
-        self.is_restored |= accept == token
-        if not self.is_restored:
+        if is_ahead and not self.is_restored:
             of_mark = "is gone" if marked is None else f"has entry {marked.number:,}"
             raise ValueError(
                 f"{self.path} lacks what was charged, or nothing says that it does not: its "
                 f"journal ends with entry {head.number:,}, and {self._mark.path.name} {of_mark}. "
                 f"It was set back, or its write-ahead log was lost. Stop, and {RESTORE}. If that "
-                "is lost for good, read 'Restore' in docs/handbook.md, then start once with "
-                f"SHOAL_ACCEPT_LOSS={token}"
+                "is lost for good, run `shoal agent restore`, which takes what was forgotten for "
+                "spent"
             )
 
     def _prepare(self, authority: str, random_bytes: RandomBytes) -> None:

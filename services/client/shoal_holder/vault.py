@@ -1,7 +1,7 @@
 """The vault: a mailbox. Signed documents go in, addressed letters come out.
 
-The courier fetches what `interests` lists, hands in documents by `take`, sends what is `due` and
-has the answers `settle`d; its owner asks all else. The vault decides all that costs privacy. It
+The courier sends and asks for what is `due` and has the answers `settle`d, and hands in by `take`
+what nobody was asked for; its owner asks all else. The vault decides all that costs privacy. It
 verifies documents by the manifest versions that it accepted itself and by its own clock. Unsigned
 answers only end its part in a job or round, have the same bytes sent again, or say what to ask for
 next.
@@ -30,12 +30,10 @@ from shoal_holder.messages import (
     Event,
     Letter,
     LetterId,
-    OneOrTwoParts,
-    OnePart,
+    Octets,
     Opened,
-    Parts,
     Status,
-    encoded,
+    answer_to,
     question_about,
 )
 from shoal_holder.policy import Policy
@@ -110,7 +108,7 @@ class Vault:
             state.file.one("SELECT 1 FROM jobs WHERE opening IS NOT NULL LIMIT 1") is not None
         )
         verbs: list[Callable[..., Any]] = [
-            *(self.interests, self.take, self.due, self.settle),
+            *(self.take, self.due, self.settle),
             # `ask`: the owner's questions; leaving a job and a backup change something
             *(self.opened, self.status, self.policy, self.spent, self.committed, self.chain),
             *(self._approvals.page, self._jobs.judged, self._jobs.request, state.reserved),
@@ -147,7 +145,7 @@ class Vault:
             verb = self._verbs[about]
             value = verb(**dict(question))
             self._state.file.settle()  # marks what could not be marked before
-            answer = Answer(parts=encoded(verb, value))
+            answer = answer_to(verb).model_construct(value=value)
         except ProtocolError as error:
             answer = Answer(refused=error.code, why=str(error))
         except (sqlite3.Error, OSError) as error:
@@ -197,19 +195,7 @@ class Vault:
             owners_missing=owners_missing(self._site.policy),
         )
 
-    def interests(self) -> tuple[Letter, ...]:
-        """Return what is to be asked for; whatever comes of it is settled like a letter."""
-        self._take_new_records()
-        self._jobs.end_those_over()
-        self._charges.settle()
-        if not self._is_at_work:
-            return ()
-        parts = {"jobs": self._jobs.interests()}
-        if self._crowds is not None:
-            parts["crowds"] = self._crowds.interests()
-        return self._handed(parts)
-
-    def take(self, parts: OneOrTwoParts) -> None:
+    def take(self, document: Octets, roster: Octets = b"") -> None:
         """Take the manifest that follows the one in force, with its roster; or an owner's decision.
 
         All other documents come in the answers to letters.
@@ -217,19 +203,22 @@ class Vault:
         Raises:
             ProtocolError: its author did not sign it, or nothing comes of it.
         """
-        if len(parts) == 2:
-            self._site.book.accept(*parts)
+        if roster:
+            self._site.book.accept(document, roster)
         else:
-            self._report("an owner has decided", job=self._approvals.take(parts[0]))
+            self._report("an owner has decided", job=self._approvals.take(document))
 
     def due(self, without: tuple[LetterId, ...] = ()) -> tuple[Letter, ...] | None:
         """Return the letters that may leave now, without those that the courier has at hand.
 
-        If there are none, answer one round, or do a crowd job's next piece of work, and return None
+        One without a body asks for something; whatever comes of it is settled like any other. If
+        there are none, answer one round, or do a crowd job's next piece of work, and return None
         at the moment when what comes of it may leave. That moment follows from public numbers, so
         no letter shows when its noise was drawn.
         What the owner asked meanwhile is answered before the next call returns the letters.
         """
+        self._take_new_records()
+        self._jobs.end_those_over()
         self._rounds.look()
         self._charges.settle()
         charges = self._charges.letters(joining=bool(self._jobs.wanted))
@@ -294,13 +283,13 @@ class Vault:
             self._faults.write(f"no {what}", error)
         return None
 
-    def settle(self, letter: LetterId, status: Status, parts: OnePart) -> bool:
+    def settle(self, letter: LetterId, status: Status, body: Octets) -> bool:
         """Note the answer to a letter; tell whether it is one to what was asked.
 
         Raises:
             ProtocolError: the answer is not what it should be, or nothing comes of it.
         """
-        settled = Settled.of(letter, status, parts[0])
+        settled = Settled.of(letter, status, body)
         if settled.kind not in self._effects:
             raise UnknownRound("no such letter was sent")
         return self._effects[settled.kind][settled.column](settled) is not False
@@ -329,7 +318,6 @@ class Vault:
             "declaration": (self._declared, stays, self._declared, stays),
             "jobs": (jobs.list_jobs, stays, stays, stays),
             "round": (rounds.offer, jobs.end_as_told, jobs.end_as_told, stays),
-            "withdrawal": (jobs.withdraw, jobs.withdraw, jobs.withdraw, stays),
             "job": (jobs.offer, jobs.unlist, jobs.refuse, stays),
         }
 
@@ -344,14 +332,14 @@ class Vault:
             self._records_fault = str(error)
             self._report(RECORDS_NOT_TAKEN, reason=self._records_fault)
 
-    def backup(self) -> Parts:
+    def backup(self) -> Octets:
         """Return a backup for the owner, sealed to a key that is in neither process.
 
         Raises:
             ProtocolError: there is no recovery key, or a file cannot be read.
         """
         try:
-            sealed = sealed_backup(
+            return sealed_backup(
                 self._state.file,
                 self._owner_files,
                 slots=self._site.slots_ever,
@@ -361,7 +349,6 @@ class Vault:
             )
         except (ValueError, OSError) as error:
             raise ProtocolError(str(error)) from error
-        return (sealed,)
 
     def _declaration(self) -> Iterator[Draft]:
         """Yield what this data holder declares, until the trainer has judged it."""

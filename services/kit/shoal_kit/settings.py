@@ -37,14 +37,6 @@ class PartySettings(BaseModel):
     party: Path = Field(description="the directory with this party's keys, certificate and pin")
     consortium: Path = Field(description="the directory with the consortium's manifest and roster")
     data: Path = Field(description="a directory on durable storage, for this party alone")
-    accept_loss: str | None = Field(
-        default=None,
-        pattern="^[0-9a-f]{16}$",
-        description=(
-            "nothing, or the token that a refusal to start over a state that is lost or older "
-            "shows: the loss is accepted, that very one"
-        ),
-    )
 
 
 class ListeningSettings(BaseModel):

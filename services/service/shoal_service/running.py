@@ -47,6 +47,14 @@ Assemble = Callable[..., Service]
 class ServiceSettings(PartySettings, ListeningSettings):
     """Settings of every service, read once from `SHOAL_PARTY`, `SHOAL_CONSORTIUM` and so on."""
 
+    accept_loss: str | None = Field(
+        default=None,
+        pattern="^[0-9a-f]{16}$",
+        description=(
+            "nothing, or the token that a refusal to start over a state that is lost or older "
+            "shows: the loss is accepted, that very one"
+        ),
+    )
     database_url: str | None = Field(
         default=None, description=f"a PostgreSQL URL, {FORM}, or nothing for an SQLite file"
     )

@@ -10,7 +10,6 @@ from typing import Any, Final
 from shoal_agent.status import AskingView, HolderStatus, Left, Parties
 from shoal_holder.crowds.status import CrowdStatus, is_cheating
 from shoal_holder.isolation import NO_NETWORK, NO_SOCKETS
-from shoal_holder.jobs import WITHDRAWN
 from shoal_holder.policy import Policy
 from shoal_holder.state import LEFT
 from shoal_holder.status import JobStatus, RoundStatus
@@ -265,8 +264,6 @@ def standing(job: JobStatus) -> tuple[str, str]:
     if job.ended == LEFT:
         told = "" if job.leave == ACKNOWLEDGED else "; the trainer is not told yet"
         return f"you left it{told}", "fails"
-    if job.ended == WITHDRAWN:
-        return "cancelled by its analyst", "fails"
     if job.ended is not None:
         return f"over ({job.ended.removeprefix('job-').replace('-', ' ')})", "holds"
     if job.join == PENDING:

@@ -126,7 +126,7 @@ class Closings(Part):
     _on_file: Callable[[str], Crowd]
     _under_way: dict[str, _Judging] = field(default_factory=dict)
 
-    def interests(self, trainer: str) -> Iterator[Draft]:
+    def letters(self, trainer: str) -> Iterator[Draft]:
         """Yield what is to be asked of the trainer: closings, and the parts of logs they need."""
         for job, is_ended, is_shown in memory.unjudged(self._state):
             path = f"/v1/crowds/{job}"

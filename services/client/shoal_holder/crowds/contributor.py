@@ -5,6 +5,8 @@ retry sends the same bytes. A client contributes with all its records at once, a
 or none, as often as others. When its answers leave depends neither on records nor on noise.
 """
 
+import hashlib
+import hmac
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -35,7 +37,7 @@ from shoal_protocol.privacy.mechanisms import LaplacePart
 from shoal_protocol.queries.columns import factors_in, in_levels
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.documents import Role, Signed, decode, sign
-from shoal_protocol.wire.encoding import Int64Vector
+from shoal_protocol.wire.encoding import Int64Vector, domain
 from shoal_protocol.wire.errors import UnknownRound
 
 
@@ -54,6 +56,17 @@ def draw_noise(task: CrowdTask, contributions: int, noise: NoiseSampler) -> NDAr
         ValueError: the sampler did not return as many 64-bit integers as asked for.
     """
     return drawn(noise, noise_part(task), (contributions, task.touched))
+
+
+def nonce_of(key: SigningKey, job: str, client: int, made: int) -> str:
+    """Return the nonce by which a client draws that made so many contributions to a job, in hex.
+
+    Only who has `key` can tell it. It is the same whenever the draw is asked for again, also after
+    a restart: a new one would give a trainer that dislikes a draw a second try, by leaving the
+    first unanswered.
+    """
+    secret = hashlib.sha256(domain("crowd-nonce-key") + bytes(key)).digest()
+    return hmac.digest(secret, f"{job}/{client}/{made}".encode(), "sha256").hex()
 
 
 def make_submission(
@@ -180,10 +193,7 @@ class Contributor(Part):
         return self.prepare if not self.ready and moment is not None and moment <= now else None
 
     def prepare(self) -> bool:
-        """Choose clients whose moment has come, and draw their noise; tell whether there were any.
-
-        The nonces for their draws are then on file.
-        """
+        """Choose clients whose moment has come, and draw their noise; tell if there are any."""
         most = min(MOST_TOGETHER, ONE_AFTER_ANOTHER * self.portion)
         if chosen := self._choose(self.schedule.due(self._site.clock(), most=most)):
             self._work_out(chosen)
@@ -231,9 +241,7 @@ class Contributor(Part):
             for client in here[:MOST_TOGETHER]
             if self._limits.allow(used[client], committed=committed[client])
         ]
-        if not allowed:
-            return []
-        nonces = memory.nonces_of(self._state, job, allowed, self._site.random_bytes)
+        nonces = {each: nonce_of(self._site.key, job, each, used[each].made) for each in allowed}
         return [
             Ready(client, positions[client], nonces[client], next(self._numbers))
             for client in allowed

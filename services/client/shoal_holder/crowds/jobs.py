@@ -116,16 +116,8 @@ class CrowdJobs(ListedJobs):
         """Return what crowd jobs have cost, and what the owner still allows them."""
         return so_far(self._state, self._site)
 
-    def interests(self) -> Iterator[Draft]:
-        """Yield what is to be asked of the trainer: listed jobs, closings, and parts of logs."""
-        trainer = self._site.book.current.manifest.trainer.name
-        for job in self.wanted:
-            kind, what = ("opening",) * 2 if job in self._requests else ("crowd", "request")
-            yield Draft(f"{kind}/{job}", trainer, f"/v1/crowds/{job}/{what}")
-        yield from self._closings.interests(trainer)
-
     def letters(self) -> Iterator[Draft]:
-        """Yield the query for a list, unanswered submissions, and what asks for draws.
+        """Yield unanswered submissions, and what asks for a list, listed jobs, draws and closings.
 
         Jobs that are done have ended before.
         """
@@ -145,6 +137,10 @@ class CrowdJobs(ListedJobs):
             for each in contributor.drawing if not pending and now < contributor.until else ():
                 nonce = canonical_json({"nonce": each.nonce})
                 yield Draft(f"draw/{job}/{each.number}", trainer, f"{path}/draws", nonce)
+        for job in self.wanted:
+            kind, what = ("opening",) * 2 if job in self._requests else ("crowd", "request")
+            yield Draft(f"{kind}/{job}", trainer, f"/v1/crowds/{job}/{what}")
+        yield from self._closings.letters(trainer)
 
     def _look(self) -> None:
         """Take up the jobs on file, and end those that are done."""

@@ -19,11 +19,9 @@ from shoal_holder.crowds.status import CrowdStatus
 from shoal_holder.state import State
 from shoal_kit.outcome import PENDING
 from shoal_protocol.crowds.draws import Draw, Submission, SubmissionReceipt
-from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import MalformedDocument
 
-NONCE_BYTES: Final = 32
 MOST_TOGETHER: Final = 64
 """Contributions that are drawn for, charged and sent together."""
 
@@ -36,27 +34,6 @@ class Evidence:
     outcome: str
     draw: Signed[Draw]
     receipt: Signed[SubmissionReceipt] | None
-
-
-def nonces_of(
-    state: State, job: str, clients: Sequence[int], random_bytes: RandomBytes
-) -> dict[int, str]:
-    """Return the nonce by which each client is to draw next, on file before it is sent.
-
-    A repeated request has the same nonce, also after a restart. A new one would give a trainer that
-    dislikes a draw a second try, by leaving the first unanswered.
-    """
-    of_job = "SELECT client, nonce FROM crowd_nonces WHERE job = ?"
-    nonces: dict[int, str] = dict(state.file.rows(of_job, job))
-    new = {each: random_bytes(NONCE_BYTES).hex() for each in clients if each not in nonces}
-    if new:
-        with state.file.transaction():
-            state.file.database.executemany(
-                "INSERT INTO crowd_nonces VALUES (?, ?, ?)",
-                ((job, client, nonce) for client, nonce in new.items()),
-            )
-    nonces |= new
-    return {client: nonces[client] for client in clients}
 
 
 def open_jobs(state: State) -> list[str]:
@@ -129,7 +106,6 @@ def charge(
                 "INSERT INTO crowd_evidence (contribution, draw) VALUES (?, ?)",
                 (submission.digest, zlib.compress(submission.body.draw.encode())),
             )
-            database.execute("DELETE FROM crowd_nonces WHERE job = ? AND client = ?", (job, client))
             journal.append_charge(
                 *(state.file, "contribution", submission.digest),
                 job=job,
