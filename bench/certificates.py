@@ -42,9 +42,7 @@ from shoal_protocol.trust.roster import RosterReference
 from shoal_protocol.trust.roster_changes import roster_of
 from shoal_protocol.wire.documents import Document, Signed, sign
 from shoal_protocol.wire.vectors import encode_uint64
-from shoal_studies.catalogue.linear_regression import (
-    LinearRegressionTask,
-)
+from shoal_studies.catalogue.linear_regression import LinearRegressionTask
 from shoal_studies.catalogue.regression import MeasuredRegressionPosterior, Verdict
 from shoal_studies.posterior_report import PosteriorReport
 from shoal_studies.study_request import StudyRequest
@@ -225,7 +223,7 @@ def certificate(of: Consortium, width: int) -> bytes:
                 node,
                 JobTotal(
                     manifest=of.digest,
-                    entry=Link(epoch=f"1-{'0' * 32}", number=1, previous=GENESIS),
+                    entry=PLACE.model_copy(update={"number": 3}),
                     job=request.digest,
                     node=node,
                     rounds=(spec.digest,),
