@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_studies.catalogue.linear_regression import (
     LinearRegression,
+    LinearRegressionPosterior,
     LinearRegressionTask,
     RegressionMethod,
 )
-from shoal_studies.catalogue.regression import MeasuredRegressionPosterior
 from shoal_studies.registry import Posterior
 from shoal_studies.simulation import Federation, Outcome, run
 
@@ -93,11 +93,11 @@ def unit_task(d: int, *, method: RegressionMethod) -> LinearRegressionTask:
 
 def naive(
     learner: LinearRegression, outcome: Outcome, population: int
-) -> MeasuredRegressionPosterior:
+) -> LinearRegressionPosterior:
     """Return the posterior that one would have by taking the noisy sums for exact ones."""
     exact = replace(outcome.sums[-1], noise_sd=1e-6 * outcome.sums[-1].noise_sd)
     posterior = learner.next(population, [*outcome.sums[:-1], exact])
-    if not isinstance(posterior, MeasuredRegressionPosterior):
+    if not isinstance(posterior, LinearRegressionPosterior):
         raise TypeError("the learner asks for a round that the outcome already holds")
     return posterior
 
@@ -125,7 +125,7 @@ def coverage_row(
         truth = draw(generator, setting.population, d)
         outcome = run(learner, truth.records, setting, generator)
         posterior = outcome.posterior
-        if not isinstance(posterior, MeasuredRegressionPosterior):
+        if not isinstance(posterior, LinearRegressionPosterior):
             raise TypeError("the learner is not that of a linear regression")
         holds = covered(posterior, truth)
         mean, sd = posterior.predict(truth.records[:, :-1])
@@ -138,7 +138,7 @@ def coverage_row(
                 np.mean(covered(naive(learner, outcome, setting.population), truth)[1:]),
                 np.sqrt(np.mean(posterior.sd[1:] ** 2)),
                 np.sqrt(np.mean((posterior.mean - truth.coefficients)[1:] ** 2)),
-                posterior.scatter / truth.residual_sd,
+                posterior.residual_sd / truth.residual_sd,
             ]
         )
     return [float(value) for value in np.mean(np.array(rows, dtype=np.float64), axis=0)]

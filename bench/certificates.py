@@ -42,8 +42,10 @@ from shoal_protocol.trust.roster import RosterReference
 from shoal_protocol.trust.roster_changes import roster_of
 from shoal_protocol.wire.documents import Document, Signed, sign
 from shoal_protocol.wire.vectors import encode_uint64
-from shoal_studies.catalogue.linear_regression import LinearRegressionTask
-from shoal_studies.catalogue.regression import MeasuredRegressionPosterior, Verdict
+from shoal_studies.catalogue.linear_regression import (
+    LinearRegressionPosterior,
+    LinearRegressionTask,
+)
 from shoal_studies.posterior_report import PosteriorReport
 from shoal_studies.study_request import StudyRequest
 
@@ -189,6 +191,7 @@ def certificate(of: Consortium, width: int) -> bytes:
         **cohort,
         entry=PLACE,
     )
+    size = width - 1
     certified = CertifiedRound(
         spec=signed("trainer", spec),
         result=signed("aggregator", result),
@@ -199,18 +202,15 @@ def certificate(of: Consortium, width: int) -> bytes:
         [certified],
         [],
         population=BitMap(range(CLIENTS)),
-        posterior=MeasuredRegressionPosterior(
-            family="normal",
-            names=("intercept", *(each.name for each in task.features)),
+        posterior=LinearRegressionPosterior(
+            names=tuple(each.name for each in task.features),
             target=task.target.name,
-            coefficients=tuple(generator.normal(size=width).tolist()),
-            covariance=tuple(tuple(row) for row in generator.normal(size=(width, width)).tolist()),
-            scatter=1.0,
-            spreads=(1.0,) * len(task.features),
-            verdict=Verdict(kind="trustworthy"),
+            coefficients=tuple(generator.normal(size=size).tolist()),
+            covariance=tuple(tuple(row) for row in generator.normal(size=(size, size)).tolist()),
+            residual_sd=1.0,
             records=COHORT,
-            prior_mean=(0.0,) * width,
-            prior_sd=(1.0,) * width,
+            prior_mean=(0.0,) * size,
+            prior_sd=(1.0,) * size,
         ),
         entry=PLACE,
     )

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from demo.diabetes import DELTA, EPSILON, FEATURES, Patients
-from shoal_studies.catalogue.regression import MeasuredRegressionPosterior
+from shoal_studies.catalogue.linear_regression import LinearRegressionPosterior
 from shoal_studies.posterior_report import PosteriorReport
 
 matplotlib.use("Agg")  # a picture for a file: no screen needed
@@ -76,7 +76,7 @@ class Summary:
     """As the analyst asked for."""
     delta: float
     coefficients: dict[str, Coefficient]
-    caution: str
+    caution: str | None
     mae_private: float
     mae_nonprivate: float
     mae_trivial: float
@@ -100,7 +100,7 @@ class Summary:
             TypeError: the job was no linear regression.
         """
         posterior = report.posterior
-        if not isinstance(posterior, MeasuredRegressionPosterior):
+        if not isinstance(posterior, LinearRegressionPosterior):
             raise TypeError("the demonstration learns a linear regression")
         training, unseen = data.asked_for(data.training), data.asked_for(data.held_out)
         fit = Fit.of(training[:, :-1], training[:, -1])
@@ -127,7 +127,7 @@ class Summary:
                 name: Coefficient(*each)
                 for name, each in zip(posterior.names, figures, strict=True)
             },
-            caution=str(posterior.verdict),
+            caution=posterior.caution,
             mae_private=error(posterior.predict(unseen[:, :-1])[0]),
             mae_nonprivate=error(fit.predict(unseen[:, :-1])),
             mae_trivial=error(training[:, -1].mean(keepdims=True)),
@@ -141,7 +141,7 @@ class Summary:
         path.write_text(json.dumps(asdict(self), indent=2) + "\n")
 
     def lines(self) -> Sequence[str]:
-        """Return the result as a reader should meet it, in ten lines and a caution."""
+        """Return the result as a reader should meet it, in ten lines and perhaps a caution."""
         told = [
             f"{self.clients} patients, each a client; {self.dropped_clients} were lost with their "
             f"clinic, {self.cohort_size} counted.",
@@ -163,7 +163,7 @@ class Summary:
             f"Error on {self.held_out} other patients: {self.mae_private:.1f}; without privacy "
             f"{self.mae_nonprivate:.1f}; guessing the mean {self.mae_trivial:.1f}."
         )
-        return [*told, f"CAUTION: {self.caution}"]
+        return [*told, f"CAUTION: {self.caution}"] if self.caution else told
 
     def draw(self, path: Path) -> None:
         """Draw the intervals of all features' differences, with privacy and without."""

@@ -16,9 +16,9 @@ from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_studies.catalogue.linear_regression import (
     LinearRegression,
+    LinearRegressionPosterior,
     LinearRegressionTask,
 )
-from shoal_studies.catalogue.regression import MeasuredRegressionPosterior
 from shoal_studies.contract import RequestedRound
 from shoal_studies.simulation import Federation, with_noise
 
@@ -134,6 +134,6 @@ def _louder(noisy: ReleasedSum, exact: ReleasedSum, clients: int) -> ReleasedSum
 
 def _coefficients(learner: LinearRegression, released: ReleasedSum) -> Floats:
     posterior = learner.next(released.cohort_size, [released])
-    if not isinstance(posterior, MeasuredRegressionPosterior):
+    if not isinstance(posterior, LinearRegressionPosterior):
         raise TypeError("a regression ended in another kind of posterior")
     return posterior.mean

@@ -18,7 +18,6 @@ from figures.running import run_all
 from figures.scores import Scores, best_and_worst_search, stacked
 from figures.sources import Files
 from shoal_studies.catalogue.linear_regression import RegressionMethod
-from shoal_studies.catalogue.regression import MeasuredRegressionPosterior
 
 Floats = NDArray[np.float64]
 
@@ -174,7 +173,7 @@ def _draw(split: Split, setting: Setting, generator: np.random.Generator) -> dic
     return errors
 
 
-def _predicted(posterior: MeasuredRegressionPosterior, x: Floats) -> Floats:
+def _predicted(posterior: ours.LinePosterior, x: Floats) -> Floats:
     return posterior.predict(x)[0]
 
 

@@ -16,6 +16,7 @@ from shoal_protocol.privacy.mechanisms import effective_noise_clients
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_studies.catalogue.linear_regression import (
+    LinearRegressionPosterior,
     LinearRegressionTask,
     RegressionMethod,
 )
@@ -95,11 +96,14 @@ def services_would_run(
     return noise.is_fine_enough(design, parties=parties, mu=cost.mu)
 
 
+LinePosterior = MeasuredRegressionPosterior | LinearRegressionPosterior
+
+
 @dataclass(frozen=True)
 class Fit:
     """A job's posterior and the sums that it came from."""
 
-    posterior: MeasuredRegressionPosterior
+    posterior: LinePosterior
     sums: tuple[ReleasedSum, ...]
 
 
@@ -135,7 +139,9 @@ def fit_without_noise(task: RegressionTask, rows: Floats) -> Fit:
     return Fit(_regression(step), tuple(sums))
 
 
-def _regression(posterior: object) -> MeasuredRegressionPosterior:
-    if not isinstance(posterior, MeasuredRegressionPosterior):
+def _regression(
+    posterior: object,
+) -> LinePosterior:
+    if not isinstance(posterior, LinePosterior):
         raise TypeError("a regression ended in another kind of posterior")
     return posterior

@@ -51,7 +51,7 @@ class Point:
     epsilon: float
     score: Callable[[Floats, Floats], float]  # of predictions and truth on the test rows
 
-    def scored(self, posterior: MeasuredRegressionPosterior) -> float:
+    def scored(self, posterior: ours.LinePosterior) -> float:
         """Return the score of a posterior on the test rows."""
         predicted, _ = posterior.predict(self.split.test[:, :-1])
         return self.score(predicted, self.split.test[:, -1])

@@ -20,12 +20,11 @@ from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.wire.documents import from_json
 from shoal_protocol.wire.encoding import Base64
 from shoal_protocol.wire.errors import MalformedDocument, RefusedJob
-from shoal_studies.catalogue.regression import MeasuredCoefficients
 from shoal_studies.catalogue.study import check_terms_of_task
 from shoal_studies.catalogue.variational import Variational
 from shoal_studies.contract import RequestedRound
 from shoal_studies.posterior_report import PosteriorReport
-from shoal_studies.posteriors.base import LEVEL, BasePosterior
+from shoal_studies.posteriors.base import LEVEL, BasePosterior, NormalCoefficients
 from shoal_studies.registry import STUDIES, learner_for
 from shoal_studies.study_request import StudyRequest
 
@@ -110,7 +109,7 @@ def _same(one: BasePosterior, other: BasePosterior) -> bool:
     numbers = [(each.mean, each.sd, *each.interval(LEVEL).T) for each in (one, other)]
     if not all(_within(first, second, errors) for first, second in zip(*numbers, strict=True)):
         return False
-    if not isinstance(one, MeasuredCoefficients) or not isinstance(other, MeasuredCoefficients):
+    if not isinstance(one, NormalCoefficients) or not isinstance(other, NormalCoefficients):
         return True
     both = _TOLERANCE * np.outer(one.sd, one.sd)
     return _within(one.covariance_matrix, other.covariance_matrix, both)

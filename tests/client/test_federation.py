@@ -24,7 +24,7 @@ from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.wire.documents import decode, sign
 from shoal_protocol.wire.errors import BadSignature, ProtocolError, UnknownJob
 from shoal_protocol.wire.service_errors import ChangedReport
-from shoal_studies.catalogue.regression import MeasuredRegressionPosterior, Verdict
+from shoal_studies.catalogue.linear_regression import LinearRegressionPosterior
 from shoal_studies.posterior_report import (
     PosteriorReport,
 )
@@ -106,15 +106,12 @@ class ReportingTrainer:
                 delta=1e-6,
                 mu=PRIVACY.cost.mu,
             ),
-            "posterior": MeasuredRegressionPosterior(
-                family="normal",
+            "posterior": LinearRegressionPosterior(
                 names=("intercept", "age"),
                 target="pressure",
                 coefficients=(1.0, 2.0),
                 covariance=((1.0, 0.0), (0.0, 1.0)),
-                scatter=1.0,
-                spreads=(1.0,),
-                verdict=Verdict(kind="trustworthy"),
+                residual_sd=1.0,
                 records=12,
                 prior_mean=(0.0, 0.0),
                 prior_sd=(100.0, 100.0),

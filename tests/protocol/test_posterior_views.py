@@ -18,7 +18,7 @@ from shoal_protocol.certificates.release_certificate import Participations
 from shoal_protocol.journal import UNPLACED
 from shoal_protocol.privacy.job_costs import PrivacySpent
 from shoal_protocol.sharing.schemes import ADDITIVE
-from shoal_studies.catalogue.regression import MeasuredRegressionPosterior, Verdict
+from shoal_studies.catalogue.linear_regression import LinearRegressionPosterior
 from shoal_studies.posterior_report import (
     PosteriorReport,
 )
@@ -48,24 +48,21 @@ class StandardNormal(BasePosterior):
         return generator.normal(3.0, 2.0, (count, 1))
 
 
-def regression(*features: str) -> MeasuredRegressionPosterior:
+def regression(*features: str) -> LinearRegressionPosterior:
     size = len(features) + 1
-    return MeasuredRegressionPosterior(
-        family="normal",
+    return LinearRegressionPosterior(
         names=("intercept", *features),
         target=HOSTILE,
         coefficients=tuple(range(size)),
         covariance=tuple(map(tuple, np.eye(size).tolist())),
-        scatter=0.5,
-        spreads=(1.0,) * len(features),
-        verdict=Verdict(kind="trustworthy"),
+        residual_sd=0.5,
         records=1234,
         prior_mean=(0.0,) * size,
         prior_sd=(100.0,) * size,
     )
 
 
-def report(posterior: MeasuredRegressionPosterior) -> PosteriorReport:
+def report(posterior: LinearRegressionPosterior) -> PosteriorReport:
     return PosteriorReport(
         manifest="0" * 64,
         entry=UNPLACED,

@@ -32,12 +32,12 @@ def line(**changes):
 def test_the_priors_share_falls_with_a_weaker_prior_and_is_printed(method):
     strong, weak = line(method=method, prior_sd=0.02), line(method=method, prior_sd=5.0)
     assert strong.prior.shares(strong.sd)[1] > 0.5 > 0.05 > weak.prior.shares(weak.sd)[1]
-    assert "the prior decides" in str(strong.verdict) and "x, or pulls" in str(strong.verdict)
-    assert "the prior decides" not in str(weak.verdict)
-    assert "taken as given" in str(weak.verdict)
+    assert "THE PRIOR DECIDES" in strong.caution and "x" in strong.caution
+    assert "THE PRIOR DECIDES" not in (weak.caution or "")
+    assert "taken as given" in dict(weak.facts)["Bounds"]
     share = f"{strong.prior.shares(strong.sd)[1]:.0%}"
     for shown in (str(strong.summary()), strong._repr_html_()):
-        assert "its share" in shown and share in shown and "the prior decides" in shown
+        assert "its share" in shown and share in shown and "THE PRIOR DECIDES" in shown
 
 
 def test_a_variational_posterior_says_its_priors_share():

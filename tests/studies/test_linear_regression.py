@@ -18,12 +18,12 @@ from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_studies.catalogue import linear_regression
 from shoal_studies.catalogue.linear_regression import (
     LinearRegression,
+    LinearRegressionPosterior,
     LinearRegressionTask,
     RegressionMethod,
     choose_thresholds,
     thresholds_for,
 )
-from shoal_studies.catalogue.regression import MeasuredRegressionPosterior
 from shoal_studies.contract import RequestedRound
 from shoal_studies.quasi_likelihood import NoisyMoments, noise_aware_posterior
 from shoal_studies.simulation import Federation, run
@@ -104,10 +104,7 @@ def test_without_noise_or_cutting_the_posterior_is_that_of_least_squares(interce
     assert posterior.records == len(records)
     assert np.all(np.abs(posterior.mean - fit) < 0.1 * sd)
     assert posterior.sd == pytest.approx(sd, rel=0.03)
-    assert posterior.scatter == pytest.approx(residual_sd, rel=0.03)
-    middles = [column.centre for column in PEOPLE.features]
-    spreads = np.sqrt(np.mean((records[:, :-1] - middles) ** 2, axis=0))
-    assert posterior.spreads == pytest.approx(spreads, rel=0.03)
+    assert posterior.residual_sd == pytest.approx(residual_sd, rel=0.03)
 
 
 def test_the_first_query_depends_on_public_numbers_only():
@@ -164,12 +161,12 @@ def test_shares_thresholds_and_residuals_are_those_that_are_given():
     scales = [column.scale for column in learner.next(2000, [first]).query.columns]
     spreads = np.sqrt(np.mean((records - [50.0, 90.0, 150.0]) ** 2, axis=0))
     assert scales == pytest.approx(spreads * [1.7, 1.7, 2.9], rel=1e-2)
-    assert without_noise(task, records)[0].scatter == pytest.approx(0.5 * spreads[-1], rel=0.01)
+    assert without_noise(task, records)[0].residual_sd == pytest.approx(0.5 * spreads[-1], rel=0.01)
     known, learned = (
         without_noise(PEOPLE.model_copy(update={"residual_sd": each}), records)[0]
         for each in (0.12, None)
     )
-    assert known.sd[1:] == pytest.approx(12.0 / learned.scatter * learned.sd[1:], rel=0.1)
+    assert known.sd[1:] == pytest.approx(12.0 / learned.residual_sd * learned.sd[1:], rel=0.1)
 
 
 @pytest.mark.parametrize("thresholds", [(0.4, 0.4), (1.0, 2.1), (2.5, 0.7)])
@@ -303,7 +300,7 @@ def test_a_task_as_extreme_as_can_be_ends_in_a_posterior(
                     mechanism="discrete_gaussian",
                 )
             )
-        assert isinstance(step, MeasuredRegressionPosterior)
+        assert isinstance(step, LinearRegressionPosterior)
 
 
 def test_arithmetic_that_a_float_does_not_hold_is_an_error_and_no_wrong_answer():

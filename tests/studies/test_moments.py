@@ -86,18 +86,6 @@ def test_with_little_noise_a_model_of_any_column_is_least_squares(
     assert found.verdict.kind == "trustworthy"
 
 
-def test_of_two_columns_that_are_nearly_one_the_prior_decides_how_they_share_the_effect() -> None:
-    generator = np.random.default_rng([SEED, 2])
-    records = people(3_000, generator)
-    records[:, 1] = (records[:, 0] - 50.0) / 10.0 + generator.normal(0.0, 0.01, len(records))
-    answers = Answers(learned(records, epsilon=3.0, seed=2))
-    found = answers.linear_model("y", ["age", "dose", "flag"])
-    assert found.verdict.kind == "prior"
-    assert "age" in str(found.verdict) and "dose" in str(found.verdict)
-    assert "flag" not in str(found.verdict)
-    assert answers.linear_model("y", ["age", "flag"]).verdict.kind == "trustworthy"
-
-
 @pytest.mark.slow
 def test_nine_of_ten_intervals_hold_about_nine_times_in_ten() -> None:
     """Of 60 releases; numbers of a kind go together, so their mean is what has limits.

@@ -8,7 +8,7 @@ import numpy as np
 from shoal_protocol.privacy.accounting import Cap
 from shoal_protocol.queries import Column, SecondMoments
 from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_studies.catalogue.regression import MeasuredRegressionPosterior, Verdict
+from shoal_studies.catalogue.linear_regression import LinearRegressionPosterior
 from shoal_studies.contract import RequestedRound
 from shoal_studies.registry import Posterior
 from shoal_studies.simulation import Federation, run
@@ -21,15 +21,12 @@ QUERY = SecondMoments(
     grid_bits=10,
     records_per_client=1,
 )
-ANY = MeasuredRegressionPosterior(
-    family="normal",
+ANY = LinearRegressionPosterior(
     names=("intercept", "x"),
     target="y",
     coefficients=(0.0, 0.0),
     covariance=((1.0, 0.0), (0.0, 1.0)),
-    scatter=1.0,
-    spreads=(1.0,),
-    verdict=Verdict(kind="trustworthy"),
+    residual_sd=1.0,
     records=1,
     prior_mean=(0.0, 0.0),
     prior_sd=(100.0, 100.0),

@@ -3,17 +3,14 @@
 import pytest
 from pydantic import ValidationError
 
-from shoal_studies.catalogue.regression import MeasuredRegressionPosterior, Verdict
+from shoal_studies.catalogue.linear_regression import LinearRegressionPosterior
 
-POSTERIOR = MeasuredRegressionPosterior(
-    family="normal",
+POSTERIOR = LinearRegressionPosterior(
     names=("intercept", "dose"),
     target="response",
     coefficients=(1.0, 2.0),
     covariance=((0.04, -0.01), (-0.01, 0.09)),
-    scatter=0.5,
-    spreads=(1.0,),
-    verdict=Verdict(kind="trustworthy"),
+    residual_sd=0.5,
     records=100,
     prior_mean=(0.0, 0.0),
     prior_sd=(100.0, 100.0),
@@ -27,11 +24,11 @@ POSTERIOR = MeasuredRegressionPosterior(
         {"covariance": ((1.0, 0.0),)},
         {"covariance": ((1.0, 0.0), (0.0,))},
         {"coefficients": (1.0, float("nan"))},
-        {"scatter": 0.0},
+        {"residual_sd": 0.0},
         {"records": 0},
         {"p_value": 0.03},
     ],
 )
 def test_a_posterior_whose_parts_disagree_is_refused(change):
     with pytest.raises(ValidationError):
-        MeasuredRegressionPosterior.model_validate(POSTERIOR.model_dump() | change)
+        LinearRegressionPosterior.model_validate(POSTERIOR.model_dump() | change)

@@ -65,8 +65,10 @@ from shoal_protocol.trust.succession import ManifestStatement
 from shoal_protocol.wire.documents import Document, Role, Signed, sign
 from shoal_protocol.wire.encoding import encode_clients
 from shoal_protocol.wire.vectors import encode_uint64
-from shoal_studies.catalogue.linear_regression import LinearRegressionTask
-from shoal_studies.catalogue.regression import MeasuredRegressionPosterior, Verdict
+from shoal_studies.catalogue.linear_regression import (
+    LinearRegressionPosterior,
+    LinearRegressionTask,
+)
 from shoal_studies.catalogue.variational.posterior import Convergence, VariationalPosterior, packed
 from shoal_studies.posterior_report import PosteriorReport
 from shoal_studies.study_request import JobCheck, JobsQuery, StudyRequest
@@ -353,15 +355,12 @@ RESULT = Result(
     **_COHORT,
     **_BOUND,
 )
-POSTERIOR = MeasuredRegressionPosterior(
-    family="normal",
+POSTERIOR = LinearRegressionPosterior(
     names=("intercept", "age"),
     target="pressure",
     coefficients=(91.5, 0.75),
     covariance=((4.0, -0.0625), (-0.0625, 0.001)),
-    scatter=12.5,
-    spreads=(1.0,),
-    verdict=Verdict(kind="trustworthy"),
+    residual_sd=12.5,
     records=11,
     prior_mean=(0.0, 0.0),
     prior_sd=(1000.0, 100.0),
@@ -389,7 +388,6 @@ CORRELATED_POSTERIOR = VariationalPosterior(
     latents=(Latent(name="intercept"), Latent(name="age")),
     location=(-0.5, 1.25),
     scale=(0.25, 0.375),
-    prior_sd=(20.0, 3.0),
     correlation=packed(np.array([[1.0, 0.0], [-0.6, 0.8]])),
     convergence=Convergence(
         rounds=150,

@@ -13,12 +13,16 @@ from shoal.formulas import Known, Part, features_of, levels_of
 from shoal_protocol.queries.columns import ColumnBounds, Level, variables_of
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.trust.dictionary import Category
-from shoal_studies.catalogue.linear_regression import LinearRegressionTask
+from shoal_studies.catalogue.linear_regression import (
+    LinearRegressionPosterior,
+    LinearRegressionTask,
+)
 from shoal_studies.catalogue.multinomial_regression import (
     MultinomialRegressionPosterior,
     MultinomialRegressionTask,
     TargetLevel,
 )
+from shoal_studies.catalogue.piecewise_exponential import PiecewiseExponentialPosterior
 from shoal_studies.catalogue.regression import (
     MeasuredCoefficients,
     MeasuredRegressionPosterior,
@@ -28,35 +32,16 @@ from shoal_studies.catalogue.regression import (
 from shoal_studies.posteriors.base import LEVEL
 from shoal_studies.posteriors.summaries import Summary, quantile_headings
 
-JudgedT = TypeVar("JudgedT", bound=MeasuredCoefficients)
+RegressionT = TypeVar(
+    "RegressionT",
+    bound=LinearRegressionPosterior | MeasuredRegressionPosterior,
+)
 
 
-class Judged(Estimator[JudgedT]):
-    """What has a posterior with a verdict."""
-
-    @property
-    def verdict_(self) -> str:
-        """What to make of the intervals: "trustworthy", "doubtful" or "prior", and why."""
-        return str(self.posterior_.verdict)
-
-    def ratios(self, level: float = LEVEL) -> Summary:
-        """Return odds, rate or hazard ratios for one unit of each feature, with intervals.
-
-        Raises:
-            NotFittedError: nothing was learned yet.
-            ValueError: it is a linear regression, or `level` is not strictly between 0 and 1.
-        """
-        found = self.posterior_.ratios(level)
-        names = [self.posterior_.names[place] for place in self.posterior_.slopes]
-        rows = tuple(
-            (name, *(f"{each:.4g}" for each in row))
-            for name, row in zip(names, found.tolist(), strict=True)
-        )
-        headings = ("", self.posterior_.ratio, *quantile_headings(level))
-        return Summary(self.posterior_.title, headings, rows, (("Verdict", self.verdict_),))
+JudgedT = TypeVar("JudgedT", bound=MeasuredCoefficients | PiecewiseExponentialPosterior)
 
 
-class Regression(ReadsRows, Judged[MeasuredRegressionPosterior]):
+class Regression(ReadsRows, Estimator[RegressionT]):
     """Base of all regressions: `features` and `target` are columns with their public bounds.
 
     In their place a `formula` may stand: see `shoal.formulas`.
@@ -143,7 +128,34 @@ class Regression(ReadsRows, Judged[MeasuredRegressionPosterior]):
         return self.posterior_.predict_interval(self._table(rows), level)
 
 
-class MeasuredRegression(Regression):
+class Judged(Estimator[JudgedT]):
+    """What has a posterior with a verdict."""
+
+    @property
+    def verdict_(self) -> str:
+        """What to make of the intervals: "trustworthy", "doubtful" or "prior", and why."""
+        return str(self.posterior_.verdict)
+
+    def ratios(self, level: float = LEVEL) -> Summary:
+        """Return odds, rate or hazard ratios for one unit of each feature, with intervals.
+
+        Raises:
+            NotFittedError: nothing was learned yet.
+            ValueError: it is a linear regression, or `level` is not strictly between 0 and 1.
+        """
+        found = self.posterior_.ratios(level)
+        names = [self.posterior_.names[place] for place in self.posterior_.slopes]
+        rows = tuple(
+            (name, *(f"{each:.4g}" for each in row))
+            for name, row in zip(names, found.tolist(), strict=True)
+        )
+        headings = ("", self.posterior_.ratio, *quantile_headings(level))
+        return Summary(self.posterior_.title, headings, rows, (("Verdict", self.verdict_),))
+
+
+class MeasuredRegression(
+    Judged[MeasuredRegressionPosterior], Regression[MeasuredRegressionPosterior]
+):
     """A regression whose first round measures the columns. Parameters: see `RegressionTask`.
 
     Bounds that are too wide or lopsided cost precision, and change nothing else. `verdict_` says
@@ -262,7 +274,7 @@ class LogisticRegression(MeasuredRegression):
         return np.where(observed == self._task.target.upper, 1.0, 0.0)
 
 
-class LinearRegressionInBounds(Regression):
+class LinearRegressionInBounds(Regression[LinearRegressionPosterior]):
     """Bayesian linear regression in units of the bounds; `score` is R^2.
 
     Parameters: see `LinearRegressionTask`.

@@ -35,6 +35,7 @@ from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import matrix_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
+from shoal_protocol.wire.encoding import PositiveSize
 from shoal_studies.catalogue.measurements import (
     SMALLEST_SPREAD,
     measured_spreads,
@@ -43,13 +44,12 @@ from shoal_studies.catalogue.measurements import (
     record_count,
     record_law,
 )
-from shoal_studies.catalogue.regression import MeasuredRegressionPosterior, Verdict
 from shoal_studies.catalogue.study import FixedStudy, require_due, require_features, round_terms
 from shoal_studies.contract import Learner, RequestedRound
 from shoal_studies.posteriors.base import (
     BasePosterior,
-    Prior,
-    to_data_units,
+    RegressionPosterior,
+    normal_intervals,
 )
 from shoal_studies.quasi_likelihood import (
     NoisyMoments,
@@ -179,6 +179,48 @@ def _tidy(value: float) -> float:
     return float(f"{value:.6g}")
 
 
+class LinearRegressionPosterior(RegressionPosterior):
+    """Gaussian posterior of a linear regression's coefficients, in the data's own units.
+
+    `names` are "intercept", then the features. `records` is how many records went into it.
+    """
+
+    name: Literal["linear_regression"] = "linear_regression"
+    residual_sd: PositiveSize
+
+    def predict(self, rows: Floats) -> tuple[Floats, Floats]:
+        """Return mean and standard deviation of the target, shapes (n,), for `rows`, shape (n, m).
+
+        The standard deviation is a new record's: coefficients and residual together.
+
+        Raises:
+            ValueError: `rows` does not have one column per feature.
+        """
+        mean, sd = self._predictor(rows)
+        return mean, np.hypot(sd, self.residual_sd)
+
+    def predict_interval(self, rows: Floats, level: float) -> Floats:
+        """Return central intervals that hold about `level` of a new record's target, shape (n, 2).
+
+        Raises:
+            ValueError: as `predict`; or `level` is not strictly between 0 and 1.
+        """
+        return normal_intervals(*self.predict(rows), level)
+
+    @property
+    def facts(self) -> tuple[tuple[str, str], ...]:
+        bounds = (
+            "taken as given: where columns fill them, where they are far too wide, and where noise "
+            "is as large as what the features tell, intervals hold less often than they say; "
+            "LinearRegression measures its columns, and says so"
+        )
+        return (("Residual sd", f"{self.residual_sd:.4g}"), ("Bounds", bounds))
+
+    @property
+    def caution(self) -> str | None:
+        return self.prior.caution(self.names, self.mean, self.sd)
+
+
 _Threshold = Annotated[float, Field(ge=0.05, le=20.0, allow_inf_nan=False)]
 
 RegressionMethod = Literal["plain", "box_projection", "ball_projection"]
@@ -209,7 +251,7 @@ class LinearRegressionTask(FixedStudy):
     is None, half of the target's variance is explained.
     """
 
-    posteriors: ClassVar[tuple[type[BasePosterior], ...]] = (MeasuredRegressionPosterior,)
+    posteriors: ClassVar[tuple[type[BasePosterior], ...]] = (LinearRegressionPosterior,)
     example: ClassVar[str] = """\
 [task]
 name = "linear_regression"
@@ -238,7 +280,7 @@ systolic_pressure = [60, 220]
 
     @model_validator(mode="after")
     def _consistent(self) -> "LinearRegressionTask":
-        require_features(self.features, self.target.name)
+        require_features(self.features, self.target)
         if 0.0 < self.intercept < 2.0**-self.grid_bits:
             raise ValueError("the intercept is finer than the grid: raise grid_bits or set it to 0")
         if self.radius is not None and self.radius < 2.0**-self.grid_bits:
@@ -488,52 +530,22 @@ def _posterior(
     shrinkage = math.sqrt(_mean_squared_shrinkage(query, moments))
     told = None if task.residual_sd is None else task.residual_sd / scales[-1] * shrinkage
     result = noise_aware_posterior(moments, prior, residual_sd=told)
+    residual_sd = result.residual_sd / shrinkage
     covariance = result.covariance
     if spreads is not None:
         covariance = covariance + np.diag((_pulls(query, spreads) * result.mean) ** 2)
-    else:
-        squares = np.diagonal(matrix)[-len(query.columns) :] / (moments.records * shrinkage**2)
-        spreads = units * np.sqrt(np.clip(squares, SMALLEST_SPREAD**2, 1.0))
+    offset, transform = _to_data_units(query)
     *features, target = query.columns
-    centres, widths = np.array([(each.centre, each.scale) for each in features]).T
-    transform = to_data_units(centres, widths, target.scale)
-    if constant > 0.0:
-        transform[:, 0] *= constant
-    else:
-        transform = transform[:, 1:]
-    offset = np.append(target.centre, np.zeros(len(features)))
-    mean, covariance = offset + transform @ result.mean, transform @ covariance @ transform.T
-    prior_sd = np.sqrt(transform**2 @ prior**2)
-    names, reasons = ("intercept", *(column.name for column in features)), [_BOUNDS]
-    decided = Prior(offset, prior_sd).decided(names, mean, np.sqrt(np.diagonal(covariance)))
-    if decided:
-        reasons.append(f"the prior decides {', '.join(decided[:5])}, or pulls values {_PULLS}")
-    residual = target.scale / shrinkage
-    return MeasuredRegressionPosterior(
-        family="normal",
-        names=names,
+    return LinearRegressionPosterior(
+        names=("intercept", *(column.name for column in features)),
         target=target.name,
-        coefficients=tuple(mean.tolist()),
-        covariance=covariance.tolist(),
-        scatter=result.residual_sd * residual,
-        scatter_sd=result.residual_sd_sd * residual,
-        spreads=tuple(spreads[:-1].tolist()),
+        coefficients=(offset + transform @ result.mean).tolist(),
+        covariance=(transform @ covariance @ transform.T).tolist(),
+        residual_sd=residual_sd * target.scale,
         records=record_count(released),
         prior_mean=tuple(offset.tolist()),
-        prior_sd=tuple(prior_sd.tolist()),
-        verdict=Verdict(kind="doubtful", reasons=tuple(reasons)),
+        prior_sd=tuple(np.sqrt(transform**2 @ prior**2).tolist()),
     )
-
-
-_BOUNDS: Final = (
-    "bounds are taken as given: where columns fill them, where they are far too wide, and where "
-    "noise is as large as what the features tell, intervals hold less often than they say; "
-    "LinearRegression measures its columns, and says so"
-)
-_PULLS: Final = (
-    "by half a posterior sd or more: take a larger prior_sd where effects may be stronger, or more "
-    "clients, or a larger epsilon"
-)
 
 
 def _pulls(query: SecondMomentMatrix, spreads: Floats) -> Floats:
@@ -550,6 +562,27 @@ def _pulls(query: SecondMomentMatrix, spreads: Floats) -> Floats:
 
 def _within(box: float) -> float:
     return math.erf(box / math.sqrt(2.0))
+
+
+def _to_data_units(
+    query: SecondMomentMatrix,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return c and T such that c + Tb undoes the normalisation of coefficients b.
+
+    y = c_y + h_y (constant b_0 + sum_j b_j (x_j - c_j) / h_j).
+    """
+    constant = query.constant / query.grid
+    *features, target = query.columns
+    centres = np.array([column.centre for column in features])
+    slopes = target.scale / np.array([column.scale for column in features])
+    transform: NDArray[np.float64] = np.vstack([-centres * slopes, np.diag(slopes)])
+    if constant > 0.0:
+        first = np.zeros(len(transform))
+        first[0] = target.scale * constant
+        transform = np.column_stack([first, transform])
+    offset = np.zeros(len(transform))
+    offset[0] = target.centre
+    return offset, transform
 
 
 def _mean_squared_shrinkage(query: SecondMomentMatrix, moments: NoisyMoments) -> float:

@@ -34,12 +34,12 @@ from shoal_studies.catalogue.study import FixedStudy, Study, require_features, r
 from shoal_studies.posteriors.base import (
     LEVEL,
     BasePosterior,
-    Prior,
+    NormalCoefficients,
+    RegressionPosterior,
     expected_probabilities,
     mixture_quantiles,
     normal_intervals,
     require_level,
-    rows_of,
     semidefinite,
     square_root,
 )
@@ -213,25 +213,21 @@ def is_intercept(name: str) -> bool:
     return name == "intercept" or name.endswith(": intercept")  # the latter of one class
 
 
-class MeasuredCoefficients(BasePosterior):
-    """Base of the posteriors of regressions, with coefficients in the data's own units.
+class MeasuredCoefficients(NormalCoefficients):
+    """Base of the posteriors of regressions that measure their columns first.
 
     They are mixtures of normals: `components` are their means, shape (m, k), with probabilities
     `shares`, and all have one covariance, such that `covariance` is the mixture's. Without
-    components they are normal. Each prior is normal, with `prior_mean` and `prior_sd`.
+    components they are normal.
 
-    The covariance accounts for the privacy noise and the records' scatter. `scatter` is the
-    residual standard deviation of a number; of a count or a class it is how many times as much as
-    the family says targets scatter, in variance, and of a positive number its variance over its
-    mean's square. `scatter_sd` is its standard deviation, 0 where that is not known. `spreads` are
-    the features' standard deviations, as noise let them be measured. If a client may have several
-    records, `records_per_client`, the covariance allows them to depend on each other in any way.
+    The covariance accounts for the records' scatter, however uneven. `scatter` is the residual
+    standard deviation of a number; of a count or a class it is how many times as much as the family
+    says targets scatter, in variance, and of a positive number its variance over its mean's square.
+    `scatter_sd` is its standard deviation, 0 where that is not known. `spreads` are the features'
+    standard deviations, as noise let them be measured. If a client may have several records,
+    `records_per_client`, the covariance allows them to depend on each other in any way.
     """
 
-    coefficients: tuple[Finite, ...]
-    covariance: tuple[tuple[Finite, ...], ...]
-    prior_mean: tuple[Finite, ...]
-    prior_sd: tuple[Size, ...]
     target: str
     scatter: PositiveSize
     scatter_sd: Size = 0.0
@@ -240,13 +236,6 @@ class MeasuredCoefficients(BasePosterior):
     shares: tuple[_Share, ...] = ()
     records_per_client: Annotated[int, Field(ge=1, le=1000)] = 1
     verdict: Verdict
-
-    @model_validator(mode="after")
-    def _shapes_agree(self) -> Self:
-        vectors = (self.coefficients, self.prior_mean, self.prior_sd, self.covariance)
-        if {len(each) for each in (*vectors, *self.covariance)} != {len(self.names)}:
-            raise ValueError("names, coefficients, covariance and prior must have the same size")
-        return self
 
     @model_validator(mode="after")
     def _is_mixture(self) -> Self:
@@ -263,23 +252,6 @@ class MeasuredCoefficients(BasePosterior):
         if len(self.units) != len(self.names):
             raise ValueError("there must be a spread for each feature")
         return self
-
-    @property
-    def mean(self) -> Floats:
-        return np.array(self.coefficients)
-
-    @property
-    def covariance_matrix(self) -> Floats:
-        """Posterior covariance of the coefficients, shape (k, k)."""
-        return np.array(self.covariance)
-
-    @property
-    def sd(self) -> Floats:
-        return np.sqrt(np.diagonal(self.covariance_matrix))
-
-    @property
-    def prior(self) -> Prior:
-        return Prior(np.array(self.prior_mean), np.array(self.prior_sd))
 
     @property
     def facts(self) -> tuple[tuple[str, str], ...]:
@@ -389,12 +361,10 @@ class MeasuredCoefficients(BasePosterior):
         return np.asarray(means[picked] + generator.standard_normal((count, len(root))) @ root.T)
 
 
-class MeasuredRegressionPosterior(MeasuredCoefficients):
+class MeasuredRegressionPosterior(MeasuredCoefficients, RegressionPosterior):
     """Posterior of "intercept", and then the features' slopes: `names`.
 
-    Rows are arrays, shape (n, m), with one column for each of `features`, in order; only an
-    estimator reads columns by name. `pooled` is the factor whose levels' effects share a prior, if
-    there is one.
+    `pooled` is the factor whose levels' effects share a prior, if there is one.
     """
 
     name: Literal["regression"] = "regression"
@@ -402,12 +372,6 @@ class MeasuredRegressionPosterior(MeasuredCoefficients):
     offset: str | None = None
     weights: str | None = None
     pooled: PooledFactor | None = None
-
-    @model_validator(mode="after")
-    def _has_an_intercept(self) -> Self:
-        if len(self.names) < 2 or self.names[0] != "intercept":
-            raise ValueError("names must be the intercept and then the features")
-        return self
 
     @model_validator(mode="after")
     def _pools_features(self) -> Self:
@@ -430,9 +394,7 @@ class MeasuredRegressionPosterior(MeasuredCoefficients):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the columns of a record: the features, the target, then the weights."""
-        weights = () if self.weights is None else (self.weights,)
-        return (*self.features, self.target, *weights)
+        return super().columns if self.weights is None else (*super().columns, self.weights)
 
     @property
     def title(self) -> str:
@@ -517,22 +479,6 @@ class MeasuredRegressionPosterior(MeasuredCoefficients):
         low, high = 0.5 - level / 2.0, 0.5 + level / 2.0
         ends = self._of_combinations(*self._combinations(rows), low, high)
         return probability(ends) if self.family == "logistic" else rate(ends)
-
-    def _predictor(self, rows: Floats) -> tuple[Floats, Floats]:
-        """Return mean and standard deviation of the linear predictor, shapes (n,).
-
-        Columns after those of the coefficients are offsets, and are added.
-        """
-        design, offsets = self._combinations(rows)
-        variance = np.einsum("ni,ij,nj->n", design, self.covariance_matrix, design)
-        return design @ self.mean + offsets, np.sqrt(np.maximum(variance, 0.0))
-
-    def _combinations(self, rows: Floats) -> tuple[Floats, Floats]:
-        """Return what multiplies coefficients for `rows`, shape (n, k), and offsets, (n,)."""
-        checked = rows_of(rows, self.features)
-        slopes = len(self.names) - 1
-        design = np.column_stack([np.ones(len(checked)), checked[:, :slopes]])
-        return design, checked[:, slopes:].sum(axis=1)
 
 
 SCORE_ROUNDS: Final = 3
@@ -723,7 +669,7 @@ systolic_pressure = [60, 220]
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        require_features(self.predictors, self.target.name)
+        require_features(self.predictors, self.target)
         names = [each.name for each in self.regressed]
         if self.weights is not None and self.weights.name in names:
             raise ValueError("weights must be neither a feature nor the target")

@@ -11,18 +11,17 @@ from datetime import date
 from itertools import pairwise
 from numbers import Integral
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
-from scipy.optimize import brentq
+from pydantic import Field, model_validator
 from scipy.special import ndtr
 
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.models import probability
 from shoal_protocol.wire.documents import Model
-from shoal_protocol.wire.encoding import Place, canonical_text
+from shoal_protocol.wire.encoding import Finite, Place, Size, canonical_text
 from shoal_studies.posteriors.summaries import Summary, quantile_headings
 
 
@@ -88,14 +87,19 @@ class Prior(NamedTuple):
         ratios = np.divide(sd, self.sd, out=np.ones_like(self.sd), where=self.sd > 0.0)
         return np.asarray(np.minimum(ratios, 1.0) ** 2)
 
-    def decided(self, names: Sequence[str], mean: Floats, sd: Floats) -> list[str]:
-        """Return which numbers, posterior `mean` and `sd`, the prior decides or pulls far."""
+    def caution(self, names: Sequence[str], mean: Floats, sd: Floats) -> str | None:
+        """Return which numbers, posterior `mean` and `sd`, the prior decides; None if none."""
         away = np.zeros_like(self.sd)
         np.divide(np.abs(mean - self.mean), self.sd, out=away, where=self.sd > 0.0)
         shares = self.shares(sd)
         decides = (shares >= PRIOR_DECIDES) | (away * np.sqrt(shares) >= PRIOR_PULLS)
-        found = zip(names, decides & (self.sd > 0.0), strict=True)
-        return [name for name, it_does in found if it_does]
+        return prior_caution(
+            [
+                name
+                for name, it_does, free in zip(names, decides, self.sd > 0.0, strict=True)
+                if it_does and free
+            ]
+        )
 
 
 def prior_caution(names: Sequence[str]) -> str | None:
@@ -132,18 +136,6 @@ def square_root(covariance: Floats) -> Floats:
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :])
 
 
-def to_data_units(centres: Floats, scales: Floats, unit: float = 1.0) -> Floats:
-    """Return T, shape (k, k), that takes normalised coefficients to those of the data.
-
-    They are of a constant, and of features less their `centres` and over their `scales`, shapes
-    (k - 1,). A coefficient of 1 is `unit` of the target.
-    """
-    slopes = unit / scales
-    transform = np.diag(np.append(unit, slopes))
-    transform[0, 1:] = -centres * slopes
-    return transform
-
-
 def normal_density(values: Floats) -> Floats:
     """Return the standard normal density at values of any shape."""
     return np.asarray(np.exp(-0.5 * values**2) / math.sqrt(2.0 * math.pi))
@@ -163,10 +155,13 @@ def evenly_spread(count: int, size: int) -> Floats:
 
     They are multiples of the powers of x, where x^(size + 1) = x + 1 (Roberts 2018).
     """
-    base = brentq(lambda x: (size + 1) * math.log(x) - math.log1p(x), 1.0, 2.0, xtol=1e-15)
+    base = 2.0
+    for _ in range(_STEPS):
+        base = (1.0 + base) ** (1.0 / (size + 1))
     return (0.5 + np.outer(np.arange(1, count + 1), base ** -np.arange(1.0, size + 1.0))) % 1.0
 
 
+_STEPS: Final = 60  # until the root is exact
 _MISSING: Final = frozenset({"NAType", "NaTType", "NoneType"})  # pandas' own, and Python's
 
 
@@ -439,3 +434,111 @@ class BasePosterior(Model):
 
     def _repr_html_(self) -> str:
         return self.summary()._repr_html_()
+
+
+class NormalCoefficients(BasePosterior):
+    """Base of the normal posteriors of coefficients, in the data's own units.
+
+    The covariance accounts for the records' scatter and for the privacy noise alike. Each prior is
+    normal, with `prior_mean` and `prior_sd`.
+    """
+
+    coefficients: tuple[Finite, ...]
+    covariance: tuple[tuple[Finite, ...], ...]
+    prior_mean: tuple[Finite, ...]
+    prior_sd: tuple[Size, ...]
+
+    @model_validator(mode="after")
+    def _shapes_agree(self) -> Self:
+        vectors = (self.coefficients, self.prior_mean, self.prior_sd, self.covariance)
+        if {len(each) for each in (*vectors, *self.covariance)} != {len(self.names)}:
+            raise ValueError("names, coefficients, covariance and prior must have the same size")
+        return self
+
+    @property
+    def mean(self) -> Floats:
+        return np.array(self.coefficients)
+
+    @property
+    def covariance_matrix(self) -> Floats:
+        """Posterior covariance of the coefficients, shape (k, k)."""
+        return np.array(self.covariance)
+
+    @property
+    def sd(self) -> Floats:
+        return np.sqrt(np.diagonal(self.covariance_matrix))
+
+    def _quantiles(self, low: float, high: float) -> Floats:
+        return normal_intervals(self.mean, self.sd, high - low)
+
+    def sample(self, count: int, generator: np.random.Generator) -> Floats:
+        """Return draws of the coefficients, shape (count, k): no privacy depends on them."""
+        root = square_root(self.covariance_matrix)
+        return np.asarray(self.mean + generator.standard_normal((count, len(root))) @ root.T)
+
+    @property
+    def prior(self) -> Prior:
+        return Prior(np.array(self.prior_mean), np.array(self.prior_sd))
+
+
+class RegressionPosterior(NormalCoefficients):
+    """A posterior of the coefficients that predict `target`: "intercept", then the features'.
+
+    Rows are arrays, shape (n, m), with one column for each of `features`, in order; only an
+    estimator reads columns by name.
+    """
+
+    target: str
+
+    @model_validator(mode="after")
+    def _has_an_intercept(self) -> Self:
+        if len(self.names) < 2 or self.names[0] != "intercept":
+            raise ValueError("names must be the intercept and then the features")
+        return self
+
+    @property
+    def title(self) -> str:
+        """What it is a posterior of, in words."""
+        return f"{super().title} of {self.target}"
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the columns that `predict` expects, in order."""
+        return self.names[1:]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns of a record: the features, then the target."""
+        return (*self.features, self.target)
+
+    @abstractmethod
+    def predict(self, rows: Floats) -> tuple[Floats, Floats]:
+        """Return mean and standard deviation of the target, shapes (n,), for `rows`, shape (n, m).
+
+        Raises:
+            ValueError: `rows` does not have one column per feature.
+        """
+
+    @abstractmethod
+    def predict_interval(self, rows: Floats, level: float) -> Floats:
+        """Return intervals that hold `level`, shape (n, 2), within what is predicted can be.
+
+        Raises:
+            ValueError: as `predict`; or `level` is not strictly between 0 and 1.
+        """
+
+    def _predictor(self, rows: Floats) -> tuple[Floats, Floats]:
+        """Return mean and standard deviation of the linear predictor, shapes (n,).
+
+        Columns after those of the coefficients are offsets, and are added.
+        """
+        design, offsets = self._combinations(rows)
+        variance = np.einsum("ni,ij,nj->n", design, self.covariance_matrix, design)
+        return design @ self.mean + offsets, np.sqrt(np.maximum(variance, 0.0))
+
+    def _combinations(self, rows: Floats) -> tuple[Floats, Floats]:
+        """Return what multiplies coefficients for `rows`, shape (n, k), and offsets, (n,)."""
+        checked = rows_of(rows, self.features)
+        slopes = len(self.names) - 1
+        design = np.column_stack([np.ones(len(checked)), checked[:, :slopes]])
+        return design, checked[:, slopes:].sum(axis=1)
