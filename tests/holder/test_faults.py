@@ -51,7 +51,7 @@ WITHIN = {  # what these call, each on its own
 }
 _PARTS = (Approvals, ChargeComparison, Jobs, Rounds, CrowdJobs, Contributor, Closings)
 PARTS: dict[str, Any] = {each.__name__: each for each in _PARTS}
-OF_ROUNDS = re.compile(r"/v1/(jobs/[0-9a-f]{64}/(joins|request)|rounds/[0-9a-f]{64}/shares)")
+OF_ROUNDS = re.compile(r"/v1/(jobs/[0-9a-f]{64}/(memberships|request)|rounds/[0-9a-f]{64}/shares)")
 
 
 @dataclass
