@@ -346,7 +346,7 @@ def test_an_answer_says_of_a_fault_that_there_was_one_and_no_more(
         raise error("of a record: 41.5")
 
     vault._verbs["Vault.opened"] = fails
-    answer = vault.first_answer()
+    answer = vault.answer(frames.encode(question_about(Vault.opened)()))
     assert b"vault-failed" in answer
     assert b"41.5" not in answer and b"LookupError" not in answer
 

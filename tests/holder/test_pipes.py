@@ -84,9 +84,6 @@ def test_files_that_every_user_may_change_are_not_taken(settings: Settings, name
 
 def test_a_vault_whose_noise_process_died_does_not_end_as_if_its_courier_had() -> None:
     class Gone:
-        def first_answer(self) -> bytes:
-            return b""
-
         def answer(self, _: bytes) -> bytes:
             raise BrokenPipeError  # as whoever writes to the dead process
 
@@ -97,14 +94,15 @@ def test_a_vault_whose_noise_process_died_does_not_end_as_if_its_courier_had() -
 
 def test_a_vault_ends_quietly_when_its_courier_has() -> None:
     class Answering:
-        def first_answer(self) -> bytes:
+        def answer(self, _: bytes) -> bytes:
             return b"answer"
 
     class Gone(io.BytesIO):
         def write(self, _: object) -> int:
             raise BrokenPipeError
 
-    serving._answer(Answering(), io.BytesIO(), Gone())  # type: ignore[arg-type]
+    asked = frames.encode(question_about(Vault.opened)())
+    serving._answer(Answering(), io.BytesIO(asked), Gone())  # type: ignore[arg-type]
 
 
 @pytest.mark.slow

@@ -47,7 +47,8 @@ class VaultLink:
         self._vault = vault
         self._report = report
         try:
-            self.opened: Opened = self._taken(Vault.opened, vault.first_answer())
+            asked = frames.encode(question_about(Vault.opened)())
+            self.opened: Opened = self._taken(Vault.opened, self._ask(asked))
         except VaultGone as error:
             vault.close()
             raise VaultRefused(str(error)) from None
@@ -85,7 +86,7 @@ class VaultLink:
         try:
             return self._vault.answer(frame)
         except (OSError, MalformedDocument) as error:
-            raise VaultGone("the vault has ended") from error
+            raise VaultGone("the vault has ended; see its standard error") from error
 
     def close(self) -> None:
         """Wait for the answer that is under way, and end the vault."""
@@ -142,25 +143,14 @@ class VaultPipes:
         os.set_blocking(asks, True)
         return cls(os.fdopen(asks, "wb"), (directory / FROM_VAULT).open("rb"), None)
 
-    def first_answer(self) -> bytes:
-        """Wait until the vault is open or says why it does not start; return that, unread.
-
-        Raises:
-            VaultRefused: it has ended without a word.
-        """
-        frame = frames.read(self._answers)
-        if frame is None:
-            self.close()
-            raise VaultRefused("the vault ended while it started; it says why on standard error")
-        return frame
-
     def answer(self, frame: bytes) -> bytes:
-        """Return the answer to a question.
+        """Return the answer to a question; of a vault that did not start, why.
 
         Raises:
             OSError, MalformedDocument: the vault has ended.
         """
-        frames.write(self._asks, frame)
+        with suppress(OSError):  # it may have said so, and ended
+            frames.write(self._asks, frame)
         answer = frames.read(self._answers)
         if answer is None:
             raise BrokenPipeError("the vault has ended")

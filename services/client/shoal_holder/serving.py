@@ -49,7 +49,7 @@ def serve(arguments: Sequence[str], *, isolation: str) -> None:
 
 
 def _answer(vault: Vault, asks: BinaryIO, answers: BinaryIO) -> None:
-    answer = vault.first_answer()
+    answer = b""  # none before the first question
     while True:
         try:
             frames.write(answers, answer)

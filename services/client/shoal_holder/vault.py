@@ -128,10 +128,6 @@ class Vault:
         self._verbs = {each.__qualname__: each for each in verbs}
         self._questions = {name: question_about(each) for name, each in self._verbs.items()}
 
-    def first_answer(self) -> bytes:
-        """Return the first frame, which answers `opened`."""
-        return self.answer(frames.encode(question_about(Vault.opened)()))
-
     def answer(self, frame: bytes) -> bytes:
         """Return the answer to a question, both as frames, whatever happens.
 
