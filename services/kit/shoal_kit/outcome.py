@@ -20,16 +20,6 @@ ACKNOWLEDGED: Final = "acknowledged"
 OVER: Final = "over"  # a job or round whose time has passed
 
 
-def problem_code(problem: object, status: int) -> str:
-    """Return the code in a problem document; never anything else that the peer wrote.
-
-    A refusal does not pass for an outcome of another kind, whatever its code says.
-    """
-    kind = problem.get("type") if isinstance(problem, dict) else None
-    match = _PROBLEM.fullmatch(kind) if isinstance(kind, str) else None
-    return match[1] if match and match[1] not in (PENDING, ACKNOWLEDGED) else f"http-{status}"
-
-
 def read_json(answer: bytes) -> Any:
     """Return the JSON in an answer.
 
@@ -44,8 +34,15 @@ def read_json(answer: bytes) -> Any:
 
 
 def code_in(answer: bytes, status: int) -> str:
-    """Return the code of the problem in an answer; `http-<status>` if the peer named none."""
+    """Return the code of the problem in an answer, and nothing else that the peer wrote.
+
+    It is `http-<status>` if the peer named none. A refusal does not pass for an outcome of another
+    kind, whatever its code says.
+    """
     try:
-        return problem_code(read_json(answer), status)
+        problem = read_json(answer)
     except MalformedDocument:
-        return problem_code(None, status)
+        problem = None
+    kind = problem.get("type") if isinstance(problem, dict) else None
+    match = _PROBLEM.fullmatch(kind) if isinstance(kind, str) else None
+    return match[1] if match and match[1] not in (PENDING, ACKNOWLEDGED) else f"http-{status}"

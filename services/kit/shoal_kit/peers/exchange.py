@@ -20,7 +20,7 @@ from typing import Any, Final, cast
 import httpx
 
 from shoal_kit.clock import system_clock
-from shoal_kit.outcome import ACKNOWLEDGED, code_in, read_json
+from shoal_kit.outcome import code_in, read_json
 from shoal_kit.settings import PROXY, proxy_in
 from shoal_kit.tls_certificates import pinned_tls, unverified_tls, validity
 from shoal_protocol.trust.manifest import ServiceParty
@@ -113,11 +113,6 @@ class Reply:
         if not isinstance(detail, str):
             return self.code
         return f"{self.code}: {''.join(filter(str.isprintable, detail[:LONGEST_DETAIL]))}"
-
-    @property
-    def outcome(self) -> str:
-        """Return the outcome of the one message that was sent: taken, or a refusal's code."""
-        return self.code if self.is_refusal else ACKNOWLEDGED
 
     def json(self) -> Any:
         """Return the JSON in the body.

@@ -64,8 +64,6 @@ class Peer:
         self._random_bytes = random_bytes
         self._pace = Pace(FIRST_PAUSE, LONGEST_PAUSE)
         self._trouble = f"{self.name} does not answer yet"  # why it is left in peace
-        self.interruptions = 0
-        """How often it could not be reached; after each, it may have lost what it had."""
 
     @property
     def is_due(self) -> bool:
@@ -145,7 +143,6 @@ class Peer:
         try:
             reply = await self._connections.to(self.party).ask(method, path, content, **how)
         except Unavailable as error:
-            self.interruptions += 1
             self.pause()
             self._trouble = f"{self.name}: {error}"
             raise Unavailable(self._trouble) from error
