@@ -5,6 +5,7 @@ import tomllib
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib import import_module
+from inspect import isfunction
 from pathlib import Path as FilePath
 from pkgutil import walk_packages
 from types import UnionType
@@ -20,7 +21,9 @@ from pydantic.fields import FieldInfo
 from pyroaring import BitMap
 
 from shoal.jobs.task_files import example, parse_task_file
+from shoal_holder.messages import answer_to
 from shoal_holder.rounds import allowed_seconds
+from shoal_holder.vault import Vault
 from shoal_protocol.crowds.draws import CrowdJobRequest, check_crowd_job
 from shoal_protocol.crowds.tasks import (
     CrowdTask,
@@ -95,6 +98,9 @@ def test_every_number_of_every_document_file_and_answer_has_finite_bounds() -> N
         for module in walk_packages(import_module(package).__path__, f"{package}."):
             if not module.name.endswith("__main__"):
                 import_module(module.name)
+    for name, verb in vars(Vault).items():
+        if isfunction(verb) and not name.startswith("_"):
+            answer_to(verb)
     models = set(every_model(pydantic.BaseModel))
     of_fields = [
         (f"{model.__module__}.{model.__name__}.{name}", metadata)

@@ -382,7 +382,7 @@ class Vault:
         """Return what answers cost, one by one, beside a bitmap of the clients alike in that."""
         return spending.spent_alike(self._state.file)
 
-    def committed(self) -> dict[int, StatedCost]:
+    def committed(self) -> dict[Count, StatedCost]:
         """Return what each client has spent, with what open jobs reserve."""
         sums = self._state.committed()
         return sums.of(sums.charged)
