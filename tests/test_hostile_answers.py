@@ -29,6 +29,7 @@ from shoal_kit.peers.exchange import Connection, Connections, Unavailable
 from shoal_kit.peers.peer import Peer
 from shoal_kit.peers.service_calls import Endpoint, Refused
 from shoal_trainer.peers import Peers
+from tests.world import examples
 from tests.world.hostile import OK, Hostile, Lie, bombs, drips, hostile, other_lies, whole
 from tests.world.tls_identities import make_identity
 
@@ -123,8 +124,9 @@ def trainer(service: Hostile, directory: Path) -> None:
         )
         assert reception.accepted == frozenset()
         assert reception.refusal is None
+        spec = examples.spec(manifest=examples.CONSORTIUM)
         with pytest.raises(Unavailable):
-            await peers.outcome(consortium.manifest.aggregator, JOB, wait_seconds=0)
+            await peers.outcome(consortium.manifest.aggregator, spec, wait_seconds=0)
         await connections.close()
 
     asyncio.run(ask())

@@ -264,7 +264,8 @@ class Federation:
         """Return the partial sums that the aggregator took, by node."""
         path = f"/v1/rounds/{spec.digest}/ends"
         taken = [each for each in self.wire.log if each.path == path and each.status in (200, 201)]
-        return {each.sender: decode(each.body, PartialSum).body for each in taken}
+        ends = {each.sender: decode(each.body, PartialSum, Abandonment).body for each in taken}
+        return {name: each for name, each in ends.items() if isinstance(each, PartialSum)}
 
     async def result(self, spec: Signed[RoundSpec]) -> np.ndarray:
         """Return the sum that the aggregator published, shape (d,)."""
