@@ -191,7 +191,7 @@ def certificate(of: Consortium, width: int) -> bytes:
         **cohort,
         entry=PLACE,
     )
-    size = width - 1
+    size = 1 + len(task.features)
     certified = CertifiedRound(
         spec=signed("trainer", spec),
         result=signed("aggregator", result),
@@ -203,7 +203,7 @@ def certificate(of: Consortium, width: int) -> bytes:
         [],
         population=BitMap(range(CLIENTS)),
         posterior=LinearRegressionPosterior(
-            names=tuple(each.name for each in task.features),
+            names=("intercept", *(each.name for each in task.features)),
             target=task.target.name,
             coefficients=tuple(generator.normal(size=size).tolist()),
             covariance=tuple(tuple(row) for row in generator.normal(size=(size, size)).tolist()),
@@ -223,7 +223,7 @@ def certificate(of: Consortium, width: int) -> bytes:
                 node,
                 JobTotal(
                     manifest=of.digest,
-                    entry=Link(epoch=f"1-{'0' * 32}", number=1, previous=GENESIS),
+                    entry=PLACE.model_copy(update={"number": 3}),
                     job=request.digest,
                     node=node,
                     rounds=(spec.digest,),

@@ -21,7 +21,7 @@ from bench.sites import submit
 from bench.table1.costs import Cost
 from bench.table1.services import Services, vector_query, vector_task
 from shoal_agent.data_holder import DataHolder
-from shoal_holder import vault
+from shoal_holder import rounds
 from shoal_holder.noise import exact_noise
 from shoal_holder.policy import Policy
 from shoal_holder.records import Records
@@ -113,7 +113,7 @@ async def measure(services: Services, dimensions: Sequence[int]) -> dict[int, Co
 
 async def _answered(directory: Path, holders: Sequence[DataHolder], entries: int) -> Cost:
     count = Count()
-    parts = (Answers, "make"), (State, "envelope"), (vault, "sign_envelope")
+    parts = (Answers, "make"), (State, "envelope"), (rounds, "sign_envelope")
     with count.functions(*parts):
         job = await asyncio.to_thread(
             submit, directory, vector_task(entries), FEW, few=1, colluders=1
