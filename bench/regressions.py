@@ -457,7 +457,7 @@ def _squares(generator: np.random.Generator) -> Iterator[DataSet]:
             family=family,
             columns={"age": age, "y": target},
             bounds={"age": (18.0, 90.0), "y": (0.0, most)},
-            formula="y ~ age + age**2",
+            formula="y ~ age + I(age**2)",
             terms=np.column_stack([age, age**2]),
             is_hard=True,
         )
