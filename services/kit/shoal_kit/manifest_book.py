@@ -253,8 +253,7 @@ class Handover:
         for each in self._book.versions[:-1]:
             self._until.setdefault(each.digest, now + HANDOVER)
         if digest in self._until and now < self._until[digest]:
-            with suppress(UnknownManifest):
-                return self._book.get(digest)
+            return self._book.get(digest)
         return self._book.in_force(digest)
 
 
