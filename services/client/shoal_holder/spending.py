@@ -31,24 +31,30 @@ class Charge(NamedTuple):
     clients: BitMap
     cost: Cost
     at: str = ""  # none where a node tells of it
+    entry: int = 0  # of the journal; none where a node tells of it
 
 
-def charges(file: StateFile, job: str | None = None) -> Iterator[Charge]:
-    """Yield all that was charged, of one job or of all, in order.
+def charges(
+    file: StateFile, job: str | None = None, *, number: int | None = None, after: int = 0
+) -> Iterator[Charge]:
+    """Yield what was charged behind entry `after` of the journal, in order.
 
-    Slots that an answer covers and does not use are charged nothing.
+    Of one job, or of the round of this number in it, or of all jobs. Slots that an answer covers
+    and does not use are charged nothing.
     """
-    of_job = "" if job is None else " AND job = ?"
+    of_job = "" if job is None else " AND job = :job"
+    of_round = "" if number is None else " AND json_extract(body, '$.number') = :number"
     rows = file.database.execute(
-        "SELECT kind, subject, body FROM journal"  # noqa: S608 -- a constant
-        f" WHERE kind IN ('answer', 'charge', 'contribution'){of_job} ORDER BY number",
-        () if job is None else (job,),
+        "SELECT number, kind, subject, body FROM journal"  # noqa: S608 -- constants
+        " WHERE kind IN ('answer', 'charge', 'contribution') AND number > :after"
+        f"{of_job}{of_round} ORDER BY number",
+        {"after": after, "job": job, "number": number},
     )
-    for kind, subject, text in rows:
+    for entry, kind, subject, text in rows:
         body = json.loads(text)
         what = body["round"] if kind == "charge" else subject
         cost, clients = Cost.stated(body["mu"], body["epsilon"]), decode_clients(body["slots"])
-        charge = Charge(body["job"], body.get("number"), what, clients, cost, body["at"])
+        charge = Charge(body["job"], body.get("number"), what, clients, cost, body["at"], entry)
         yield charge
         if kind == "answer" and (unused := decode_clients(body["unused"])):
             yield charge._replace(clients=unused, cost=NOTHING)
@@ -56,8 +62,7 @@ def charges(file: StateFile, job: str | None = None) -> Iterator[Charge]:
 
 def charged(file: StateFile, job: str, number: int | None = None) -> BitMap:
     """Return the clients that were charged for a job, or for the round of this number in it."""
-    found = charges(file, job)
-    return BitMap().union(*(each.clients for each in found if number in (None, each.number)))
+    return BitMap().union(*(each.clients for each in charges(file, job, number=number)))
 
 
 def spent(file: StateFile) -> dict[int, list[Cost]]:
@@ -77,19 +82,11 @@ def spent_alike(file: StateFile) -> list[tuple[str, list[Cost]]]:
     return [(encode_clients(whose), list(costs)) for costs, whose in alike.items()]
 
 
-def spent_in_job(file: StateFile, job: str, clients: BitMap) -> Cost:
-    """Return the most that the rounds of a job answered so far cost one of `clients`."""
-    balances = Balances()
-    for charge in charges(file, job):
-        balances.add(charge.clients & clients, charge.cost)
-    return balances.largest(clients)
-
-
 def committed(file: StateFile) -> Balances:
     """Return the sum of what each client spent and what open jobs may still ask of it."""
     found, in_jobs = Balances(), defaultdict[str, Balances](Balances)
     times = defaultdict[Cost, Counter[int]](Counter)  # that a client paid this to crowds
-    for job, number, _, clients, cost, _ in charges(file):
+    for job, number, _, clients, cost, *_ in charges(file):
         if number is None:
             times[cost].update(clients)
             continue
