@@ -307,7 +307,6 @@ class Resources:
                 MANIFEST_PATH: MANIFEST_LIMIT_BYTES,
                 HEADS_PATH: LARGEST_ADVANCE_BYTES,
             },
-            streamed=(MANIFEST_PATH,),
         )
         app.include_router(manifest_routes(self.book, accepted=self.share_manifests))
         if self.operator is not None and self.operator.console:
