@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy import Table, select
 
 from shoal_kit.clock import Clock
-from shoal_kit.database_file import RESTORE
+from shoal_kit.database_file import DATABASE, RESTORE
 from shoal_kit.manifest_book import Handover, ManifestBook, newest_with
 from shoal_kit.manifest_exchange import exchange
 from shoal_kit.pace import Pace
@@ -114,7 +114,7 @@ class Resources:
             StorageUnavailable: it does not answer.
         """
         party, book, directory = given["party"], given["book"], given["data_directory"]
-        url = given["database_url"] or sqlite_url(directory / f"{party.card.role}.sqlite")
+        url = given["database_url"] or sqlite_url(directory / DATABASE)
         storage = open_storage(schema, url, own=book.current, alone=alone)
         registry = CollectorRegistry()
         return cls(
