@@ -1,6 +1,5 @@
 """`shoal ledger`: shows what was charged, and whether a data holder's journal is whole."""
 
-import math
 from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
@@ -41,9 +40,7 @@ class ServiceLine(pydantic.BaseModel, extra="allow"):
     """A charge or a return in a service's journal, as far as something is computed of it."""
 
     mu: Loss
-    epsilon: Loss | None  # None is infinite, here and below
-    cumulative_epsilon: Loss | None
-    delta: Delta
+    epsilon: Loss | None  # None is infinite
 
 
 class ServicePage(pydantic.BaseModel):
@@ -52,6 +49,7 @@ class ServicePage(pydantic.BaseModel):
     entries: list[ServiceLine]
     next: Count | None
     withdrawn: list[str]
+    delta: Delta
 
 
 _SHOWN: Final = ("number", "kind", "job", "round", "clients", "hash")
@@ -66,28 +64,24 @@ def service(
 ) -> None:
     """Show every round that your own trainer or Compute node charged, or gave back.
 
-    Jobs that their analysts withdrew are named below: what they charged stays. The epsilon so far
-    is that of the client of the round's population who has spent most. Numbers and hashes are those
-    of the service's journal, which it checks when it starts.
+    Jobs that their analysts withdrew are named below: what they charged stays. Numbers and hashes
+    are those of the service's journal, which it checks when it starts.
     """
     pages = list(own_service(party, data).pages(ServicePage, "/v1/ledger"))
-    lines, withdrawn = [line for page in pages for line in page.entries], pages[-1].withdrawn
+    lines, last = [line for page in pages for line in page.entries], pages[-1]
     entries = [
         {
             **{name: getattr(each, name) for name in _SHOWN},
-            "epsilon": in_epsilon(each, each.delta),
-            "epsilon so far": math.inf
-            if each.cumulative_epsilon is None
-            else each.cumulative_epsilon,
-            "at delta": each.delta,
+            "epsilon": in_epsilon(each, last.delta),
         }
         for each in lines
     ]
     tell(
-        {"entries": lines, "withdrawn": withdrawn},
+        {"entries": lines, "withdrawn": last.withdrawn, "delta": last.delta},
         as_json,
         {"entries": entries},
-        *(f"Withdrawn by its analyst: job {each}." for each in withdrawn),
+        f"Every epsilon is at delta {last.delta:g}.",
+        *(f"Withdrawn by its analyst: job {each}." for each in last.withdrawn),
     )
 
 
