@@ -134,8 +134,8 @@ def restore(
     tell(
         {"data": data},
         as_json,
-        f"The state of the service is in {data}. Start it: if the copy is not the newest state, it "
-        "refuses, and says what is lost and how to accept that.",
+        f"The state of the service is in {data}. Start the service: if the copy is not the newest "
+        "state, it refuses, and says what is lost and how to accept that.",
         "Look for a newer copy first. Before you accept a loss, read 'Restore' in "
         "docs/handbook.md.",
     )

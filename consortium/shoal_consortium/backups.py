@@ -1,8 +1,7 @@
 """Backs up a service's database while it runs, and puts it back for a service that is stopped.
 
-A backup is a copy of the database, packed by gzip, whose checksum `gzip -t` checks, too. Versions
-of the manifest are public, and in the consortium's directory. The service that starts over an older
-copy learns from the others' services that something is missing.
+A backup is a copy of the database, packed by gzip, whose checksum `gzip -t` checks, too. The
+service that starts over an older copy learns from the others that something is missing.
 """
 
 import gzip
