@@ -12,7 +12,6 @@ from shoal_kit.web.openapi import (
     BINARY,
     IN_PATH,
     OCTETS,
-    SIGNED,
     TEXT,
     answers,
     having,
@@ -23,8 +22,6 @@ from shoal_protocol.trust.manifest_bundle import LENGTH_BYTES, manifest_length
 from shoal_protocol.trust.succession import announced
 from shoal_protocol.wire.errors import (
     MalformedDocument,
-    TooFewSignatures,
-    UnknownManifest,
 )
 from shoal_protocol.wire.service_errors import StorageUnavailable
 from shoal_service.replies import document, shown
@@ -126,12 +123,12 @@ def manifest_routes(
         """Serve the signed manifest in force."""
         return document(book.current.signed_manifest.encode())
 
-    @router.get("/v1/manifests/{sequence}", **answers(SIGNED_MANIFEST, UnknownManifest))
+    @router.get("/v1/manifests/{sequence}", **answers(SIGNED_MANIFEST))
     async def show_version(sequence: int) -> Response:
         """Serve an accepted version of the signed manifest."""
         return document(book.version(sequence).signed_manifest.encode())
 
-    @router.get("/v1/rosters/{digest}", **answers(BINARY, UnknownManifest, as_type=OCTETS))
+    @router.get("/v1/rosters/{digest}", **answers(BINARY, as_type=OCTETS))
     async def show_roster(digest: Annotated[str, IN_PATH]) -> Response:
         """Serve the roster that an accepted version names by this digest."""
         return document(book.roster(digest).encode(), media_type=OCTETS)
@@ -140,8 +137,6 @@ def manifest_routes(
         MANIFEST_PATH,
         **answers(
             having("manifest", "sequence"),
-            *SIGNED,
-            TooFewSignatures,
             takes=BINARY,
             as_body=OCTETS,
         ),

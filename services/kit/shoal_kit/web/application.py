@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from shoal_kit.vitals import Vitals
 from shoal_kit.web.answers import AnswerLimits
 from shoal_kit.web.logs import describe_exception
-from shoal_kit.web.openapi import TEXT, Application, answers, only_with, refusals
+from shoal_kit.web.openapi import REFUSALS, TEXT, Application, answers, only_with
 from shoal_kit.web.problems import (
     PROBLEM_IN_SCOPE,
     http_problem,
@@ -282,7 +282,7 @@ def create_application(
         redoc_url=None,
         redirect_slashes=False,  # a redirect would repeat the path that was sent
         telemetry=NO_TELEMETRY,
-        responses=refusals(),
+        responses=REFUSALS,
     )
     install_problem_handlers(app)
     ProcessCollector(registry=registry)
@@ -300,7 +300,7 @@ def create_application(
     @app.get(
         "/metrics",
         dependencies=[] if metrics_token is None else [only_with(metrics_token)],
-        **answers(TEXT, 401, as_type="text/plain"),
+        **answers(TEXT, as_type="text/plain"),
     )
     async def metrics() -> Response:
         """Prometheus metrics; none is labelled by client, record or path."""
