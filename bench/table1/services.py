@@ -180,7 +180,7 @@ class Services:
         begun = time.process_time()
         total = np.zeros(spec.body.dimension, np.uint64)
         for node in here:
-            [path] = (self.directory / "data" / node).glob("compute.sqlite")
+            [path] = (self.directory / "data" / node).glob("service.sqlite")
             added = await _summed(path, spec, holders)
             total = summation.plus(spec.body.sharing, total, added)
         return (time.process_time() - begun) * len(nodes) / len(here)

@@ -1,9 +1,6 @@
-"""`shoal ledger`: shows what was charged, and whether a ledger is whole."""
+"""`shoal ledger`: shows what was charged, and whether a data holder's journal is whole."""
 
-import json
-import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 import pydantic
@@ -13,7 +10,6 @@ from shoal_agent.console.sentences import in_epsilon
 from shoal_agent.status import (
     AgentPage,
     ChainPage,
-    Exported,
     Spent,
     checked_journal,
 )
@@ -25,10 +21,9 @@ from shoal_command.connection import (
     ServiceData,
     own_agent,
     own_service,
-    read_file,
 )
-from shoal_command.terminal import AsJson, ExitStatus, fail, say, tell
-from shoal_protocol.journal import Head, Shown, counted
+from shoal_command.terminal import AsJson, tell
+from shoal_protocol.journal import Shown, counted
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.privacy.job_costs import epsilon_at
 from shoal_protocol.wire.encoding import (
@@ -37,7 +32,6 @@ from shoal_protocol.wire.encoding import (
     Loss,
     decode_clients,
 )
-from shoal_protocol.wire.errors import MalformedDocument
 
 app = typer.Typer(no_args_is_help=True, help="Show what was spent of the privacy budget.")
 
@@ -46,9 +40,7 @@ class ServiceLine(pydantic.BaseModel, extra="allow"):
     """A charge or a return in a service's journal, as far as something is computed of it."""
 
     mu: Loss
-    epsilon: Loss | None  # None is infinite, here and below
-    cumulative_epsilon: Loss | None
-    delta: Delta
+    epsilon: Loss | None  # None is infinite
 
 
 class ServicePage(pydantic.BaseModel):
@@ -57,6 +49,7 @@ class ServicePage(pydantic.BaseModel):
     entries: list[ServiceLine]
     next: Count | None
     withdrawn: list[str]
+    delta: Delta
 
 
 _SHOWN: Final = ("number", "kind", "job", "round", "clients", "hash")
@@ -71,28 +64,24 @@ def service(
 ) -> None:
     """Show every round that your own trainer or Compute node charged, or gave back.
 
-    Jobs that their analysts withdrew are named below: what they charged stays. The epsilon so far
-    is that of the client of the round's population who has spent most. Numbers and hashes are those
-    of the service's journal, which it checks when it starts.
+    Jobs that their analysts withdrew are named below: what they charged stays. Numbers and hashes
+    are those of the service's journal, which it checks when it starts.
     """
     pages = list(own_service(party, data).pages(ServicePage, "/v1/ledger"))
-    lines, withdrawn = [line for page in pages for line in page.entries], pages[-1].withdrawn
+    lines, last = [line for page in pages for line in page.entries], pages[-1]
     entries = [
         {
             **{name: getattr(each, name) for name in _SHOWN},
-            "epsilon": in_epsilon(each, each.delta),
-            "epsilon so far": math.inf
-            if each.cumulative_epsilon is None
-            else each.cumulative_epsilon,
-            "at delta": each.delta,
+            "epsilon": in_epsilon(each, last.delta),
         }
         for each in lines
     ]
     tell(
-        {"entries": lines, "withdrawn": withdrawn},
+        {"entries": lines, "withdrawn": last.withdrawn, "delta": last.delta},
         as_json,
         {"entries": entries},
-        *(f"Withdrawn by its analyst: job {each}." for each in withdrawn),
+        f"Every epsilon is at delta {last.delta:g}.",
+        *(f"Withdrawn by its analyst: job {each}." for each in last.withdrawn),
     )
 
 
@@ -140,37 +129,8 @@ def agent(
             ],
         },
         *_sentences(page.spent, charged),
-        _unbroken(head),
+        f"The journal is one unbroken chain of {counted(head.number)}, whose last is {head.hash}.",
     )
-
-
-@app.command()
-def verify(
-    file: Annotated[
-        Path,
-        typer.Argument(help="What `shoal ledger agent` printed with --json; - reads it here."),
-    ],
-) -> None:
-    """Check that a data holder's journal is one unbroken chain.
-
-    It asks nobody. Exit status 1: the journal does not hold or cannot be read; 2: wrong usage.
-    """
-    content = read_file(file)
-    try:
-        exported = Exported.model_validate(json.loads(content))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{file} is not JSON: {error}") from None
-    try:
-        head = checked_journal(exported.entries)
-    except MalformedDocument as error:
-        fail(f"the journal does not hold: {error}", ExitStatus.MISTAKE)
-    if head != exported.head:
-        fail(
-            f"the head beside the entries is not the last of them, {head.number} with the hash "
-            f"{head.hash}: entries were removed or added, or the head was changed",
-            ExitStatus.MISTAKE,
-        )
-    say(_unbroken(head))
 
 
 def _charged(entry: Shown, delta: float) -> dict[str, Any] | None:
@@ -214,9 +174,3 @@ def _sentences(spent: Spent, charged: Sequence[dict[str, Any]]) -> list[str]:
         f"{crowds.least:.4g} at the client with the least, {crowds.most:.4g} at the client with "
         "the most, and never more than the client has for pure jobs.",
     ]
-
-
-def _unbroken(head: Head) -> str:
-    return (
-        f"The journal is one unbroken chain of {counted(head.number)}, whose last is {head.hash}."
-    )

@@ -2,7 +2,7 @@
 
 import secrets
 from pathlib import Path
-from typing import Annotated, Final, get_args
+from typing import Annotated, get_args
 
 import typer
 
@@ -17,13 +17,6 @@ from shoal_kit.party import PartyRole
 ServiceData = Annotated[
     Path, typer.Option("--data", envvar="SHOAL_DATA", help="The service's data directory.")
 ]
-_ROLES: Final = {"compute": "Compute node"}
-_BEFORE_ACCEPTING: Final = {
-    "compute": "make sure that the other nodes' ledgers are whole, and wait until no job runs; "
-    "else retire this node and list one of another name",
-    "aggregator": "wait until no round runs: it might decide one a second time",
-    "trainer": "tell the analysts to submit anew what is not here; open crowd jobs never close",
-}
 
 
 def new(
@@ -58,7 +51,7 @@ def new(
     tell(
         {"card": card, "fingerprint": fingerprint(party.card)},
         as_json,
-        f"Made {_ROLES.get(role, role)} {name} in {directory}. Its private keys stay there.",
+        f"Made {role} {name} in {directory}. Its private keys stay there.",
         f"Hand {card} to the consortium's authority.",
         f"Fingerprint of the card: {fingerprint(party.card)}",
     )
@@ -118,11 +111,11 @@ def backup(
     It has no keys: keep a copy of the party's directory apart. A node's has the shares of open
     rounds: keep it as private as the data directory, and no longer than you need it.
     """
-    role = back_up(data, to)
+    back_up(data, to)
     tell(
-        {"role": role, "backup": to},
+        {"backup": to},
         as_json,
-        f"{to} holds the state of the {_ROLES.get(role, role)}.",
+        f"{to} holds the state of the service.",
         "It has no keys: keep a copy of the party's directory apart.",
     )
 
@@ -137,11 +130,12 @@ def restore(
     Run it as the service's user. An older copy does not pass for the newest: the service then
     refuses to start until its operator accepts, by a token, what is lost.
     """
-    role = put_back(file, data)
+    put_back(file, data)
     tell(
-        {"role": role, "data": data},
+        {"data": data},
         as_json,
-        f"The state of the {_ROLES.get(role, role)} is in {data}. Start the service: if the copy "
-        "is not the newest state, it refuses, and says what is lost and how to accept that.",
-        f"Look for a newer copy first. Before you accept a loss, {_BEFORE_ACCEPTING[role]}.",
+        f"The state of the service is in {data}. Start the service: if the copy is not the newest "
+        "state, it refuses, and says what is lost and how to accept that.",
+        "Look for a newer copy first. Before you accept a loss, read 'Restore' in "
+        "docs/handbook.md.",
     )

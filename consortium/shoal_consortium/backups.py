@@ -1,28 +1,22 @@
 """Backs up a service's database while it runs, and puts it back for a service that is stopped.
 
-A backup is a ZIP archive with the database and the manifests that its rounds are bound to: `unzip
--t` checks it, too. It has no mark. By the mark in the data directory, or its absence, the service
-that starts over an older copy learns that something is missing, and refuses.
+A backup is a copy of the database, packed by gzip, whose checksum `gzip -t` checks, too. The
+service that starts over an older copy learns from the others that something is missing.
 """
 
-import re
+import gzip
 import shutil
 import sqlite3
-import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from shoal_kit.database_file import pages_are_whole
-from shoal_kit.manifest_book import HISTORY, MANIFEST, ROSTER
+from shoal_kit.database_file import DATABASE, pages_are_whole
 from shoal_kit.private_files import PRIVATE_DIRECTORY, locked, put
 
-ROLES: Final = ("compute", "aggregator", "trainer")
-_DATABASE: Final = re.compile(rf"({'|'.join(ROLES)})\.sqlite")
-_MANIFEST: Final = re.compile(rf"{HISTORY}/\d{{6}}-({re.escape(MANIFEST)}|{re.escape(ROSTER)})")
-_ENCRYPTED: Final = 0x1  # flag of a ZIP archive's member
 _LOCK: Final = "lock"  # that a running service holds
 _IN_POSTGRESQL: Final = "database"  # in the data directory, where the state is in PostgreSQL
 _URL: Final = '"${SHOAL_DATABASE_URL/+psycopg/}"'
@@ -33,11 +27,11 @@ _DUMP: Final = (
 )
 
 
-def back_up(data: Path, to: Path) -> str:
+def back_up(data: Path, to: Path) -> None:
     """Copy the state in a service's data directory to the private file `to`, in place of an older.
 
-    The service, whose role is returned, may run: what it committed until some moment is in the
-    copy, all of it. Whatever interrupts this, `to` is the older file or the whole new one.
+    The service may run: what it committed until some moment is in the copy, all of it. Whatever
+    interrupts this, `to` is the older file or the whole new one.
 
     Raises:
         ValueError: there is no state, it is damaged, or it is in PostgreSQL; the message says what
@@ -46,29 +40,21 @@ def back_up(data: Path, to: Path) -> str:
     """
     if (data / _IN_POSTGRESQL).exists():
         raise ValueError(_DUMP)
-    there = {path.stem for path in data.glob("*.sqlite") if path.stat().st_size}
-    role = next((each for each in ROLES if each in there), None)
-    if role is None:
+    database = data / DATABASE
+    if not database.exists() or not database.stat().st_size:
         raise ValueError(f"{data} has no service's state: name the data volume of one that ran")
     refusal = f"another command writes {to}: wait until it has ended"
     with locked(to.with_name(f".{to.name}.lock"), refusal), _beside(to) as scratch:
-        copy, archive = scratch / f"{role}.sqlite", scratch / "archive"
-        _copy(data / copy.name, copy)
-        _check_pages(copy, of=data / copy.name)
-        # read after the database: each version that it names is on file before
-        manifests = [f"{HISTORY}/{each.name}" for each in sorted((data / HISTORY).glob("*-*"))]
-        with zipfile.ZipFile(archive, "x") as packed:
-            packed.write(copy, copy.name)
-            for each in filter(_MANIFEST.fullmatch, manifests):
-                packed.write(data / each, each)
-        put(archive, to)
-    return role
+        copy, packed = scratch / "copy", scratch / "packed"
+        _copy(database, copy)
+        _check_pages(copy, of=database)
+        with copy.open("rb") as content, gzip.open(packed, "wb", compresslevel=1) as file:
+            shutil.copyfileobj(content, file)
+        put(packed, to)
 
 
-def restore(backup: Path, data: Path) -> str:
+def restore(backup: Path, data: Path) -> None:
     """Put a backup into the data directory of a service that is stopped and lost its database.
-
-    The service's role is returned. No mark is written or removed.
 
     Raises:
         ValueError: the file is no backup or damaged, or `data` has a database that is not an empty
@@ -79,23 +65,17 @@ def restore(backup: Path, data: Path) -> str:
     with locked(data / _LOCK, f"a service runs over {data}: stop it first"):
         if (data / _IN_POSTGRESQL).exists():
             raise ValueError(_DUMP)
-        for role in ROLES:
-            for ending in ("", "-wal"):  # a log without its database would be played into this one
-                path = data / f"{role}.sqlite{ending}"
-                if path.exists() and path.stat().st_size:
-                    raise ValueError(f"{path} is there, and may know more: move it away first")
+        for ending in ("", "-wal"):  # a log without its database would be played into this one
+            path = data / f"{DATABASE}{ending}"
+            if path.exists() and path.stat().st_size:
+                raise ValueError(f"{path} is there, and may know more: move it away first")
         with _beside(data / "restored") as scratch:
-            role, manifests = _unpack(backup, scratch)
-            _check_pages(scratch / f"{role}.sqlite", of=backup)
-            for each in manifests:
-                if not (target := data / each).exists():
-                    target.parent.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
-                    put(scratch / each, target)
+            copy = scratch / "copy"
+            _unpack(backup, copy)
+            _check_pages(copy, of=backup)
             for ending in ("-wal", "-shm"):
-                (data / f"{role}.sqlite{ending}").unlink(missing_ok=True)
-            # last: until then nothing was restored
-            put(scratch / f"{role}.sqlite", data / f"{role}.sqlite")
-    return role
+                (data / f"{DATABASE}{ending}").unlink(missing_ok=True)
+            put(copy, data / DATABASE)  # last: until then nothing was restored
 
 
 @contextmanager
@@ -158,24 +138,16 @@ def _check_pages(copy: Path, *, of: Path) -> None:
         raise ValueError("the database is damaged: keep the older backups")
 
 
-def _unpack(backup: Path, scratch: Path) -> tuple[str, list[str]]:
-    """Unpack a backup; return the role of its database and the names of its manifests.
+def _unpack(backup: Path, copy: Path) -> None:
+    """Unpack a backup into a new file.
 
     Raises:
         ValueError: it is none, or damaged.
     """
     try:
-        with zipfile.ZipFile(backup) as packed:
-            names = packed.namelist()
-            roles = [found[1] for name in names if (found := _DATABASE.fullmatch(name))]
-            manifests = [name for name in names if _MANIFEST.fullmatch(name)]
-            written = all(
-                each.compress_type == zipfile.ZIP_STORED and not each.flag_bits & _ENCRYPTED
-                for each in packed.infolist()
-            )
-            if not written or len(roles) != 1 or len(set(names)) != 1 + len(manifests):
-                raise ValueError(f"{backup} is not a backup of a service")
-            packed.extractall(scratch)  # it compares each file's checksum
-    except (zipfile.BadZipFile, EOFError) as error:
-        raise ValueError(f"{backup} is no backup, cut short or changed: {error}") from None
-    return roles[0], manifests
+        with gzip.open(backup) as packed, copy.open("xb") as content:
+            shutil.copyfileobj(packed, content)  # it compares the checksum
+            if not content.tell():
+                raise EOFError
+    except (gzip.BadGzipFile, EOFError, zlib.error):
+        raise ValueError(f"{backup} is no backup, cut short or changed") from None

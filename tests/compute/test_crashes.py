@@ -37,7 +37,7 @@ async def test_no_payload_is_left_on_disk_when_a_round_is_over(
     spec = federation.spec()
     await federation.announce(spec)
     await federation.upload_all(spec, range(11))
-    engine = create_engine(f"sqlite:///{tmp_path}/0/compute.sqlite")
+    engine = create_engine(f"sqlite:///{tmp_path}/0/service.sqlite")
     with engine.connect() as db:
         rows = db.execute(text("SELECT payloads FROM bulks")).scalars().all()
     engine.dispose()
@@ -53,4 +53,4 @@ async def test_no_payload_is_left_on_disk_when_a_round_is_over(
 
 
 def files_of(directory: Path) -> bytes:
-    return b"".join(path.read_bytes() for path in directory.glob("compute.sqlite*"))
+    return b"".join(path.read_bytes() for path in directory.glob("service.sqlite*"))

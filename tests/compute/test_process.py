@@ -96,7 +96,7 @@ async def test_a_node_starts_serves_and_stops(party: dict[str, str]) -> None:
             assert (await client.get("/v1/ledger")).status_code == 401
             token = (Path(party["SHOAL_DATA"]) / "operator.token").read_text().strip()
             ledger = await client.get("/v1/ledger", headers={"Authorization": f"Bearer {token}"})
-            assert ledger.json() == {"entries": [], "next": None, "withdrawn": []}
+            assert ledger.json()["entries"] == []
         assert float(memory.split()[1]) < 300e6
     finally:
         process.send_signal(signal.SIGTERM)

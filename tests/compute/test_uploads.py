@@ -233,7 +233,7 @@ async def test_while_the_database_is_locked_nothing_is_acknowledged(
     envelope = envelopes(spec.body, 3)[0]
     good, bad = envelopes(spec.body, 4)[0], envelopes(spec.body, 5)[1]  # bad: another node's
     path = f"/v1/rounds/{spec.digest}/shares/bulk"
-    with locked(tmp_path / "0" / "compute.sqlite"):
+    with locked(tmp_path / "0" / "service.sqlite"):
         reply = await federation.upload(0, spec, envelope)
         bulk = await federation.request(0, "POST", path, frame([envelope, good]))
         mixed = await federation.request(0, "POST", path, frame([envelope, bad]))

@@ -22,6 +22,7 @@ import pytest
 
 from shoal_holder.opening import complaint
 from shoal_holder.site_files import STATE_FILE
+from shoal_kit.database_file import DATABASE
 from shoal_kit.startup import StartupRefused
 from shoal_service.running import refusing_what_is_on_file
 from tests.world.federation import Federation
@@ -30,9 +31,9 @@ from tests.world.trust import SITES, Trust
 
 PAGE_BYTES, LOG_HEAD_BYTES, FRAME_BYTES = 4096, 32, 24 + 4096
 DATABASES = {
-    "compute-0": "compute.sqlite",
-    "aggregator": "aggregator.sqlite",
-    "trainer": "trainer.sqlite",
+    "compute-0": DATABASE,
+    "aggregator": DATABASE,
+    "trainer": DATABASE,
     "clinic-a": STATE_FILE,
 }
 NEIGHBOURS = dict(zip(DATABASES, [*list(DATABASES)[1:], "compute-0"], strict=True))

@@ -13,6 +13,8 @@ from unittest.mock import AsyncMock
 import pytest
 
 from shoal.jobs.job_failures import JobRefused
+from shoal_holder.site_files import STATE_FILE
+from shoal_kit.database_file import DATABASE
 from shoal_kit.startup import StartupRefused
 from shoal_protocol.journal import GENESIS
 from shoal_protocol.privacy.mechanisms import gaussian_mu
@@ -29,7 +31,7 @@ from tests.world.trust import SITES, Trust
 from tests.world.wire import Fault, Rule
 
 ALL_THERE_IS = PRIVACY.model_copy(update={"epsilon": 4.0})
-STATE = {"trainer": "trainer", "aggregator": "aggregator"} | dict.fromkeys(SITES, "holder")
+STATES = (DATABASE, STATE_FILE)
 
 
 async def forget(federation: Federation, names: list[str]) -> None:
@@ -44,10 +46,10 @@ async def forget(federation: Federation, names: list[str]) -> None:
     federation._holder_arguments = {name: deaf for name in names if name in SITES}
     for name in names:
         await federation.crash(name)
-        stem = STATE.get(name, "compute")
-        files = list((federation._data(name)).glob(f"{stem}.sqlite*"))
+        data = federation._data(name)
+        files = [each for state in STATES for each in data.glob(f"{state}*")]
         assert files
-        for file in [*files, federation._data(name) / "holder.mark"]:
+        for file in [*files, data / "holder.mark"]:
             file.unlink(missing_ok=True)
     await federation.start_the_dead()
 

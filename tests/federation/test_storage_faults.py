@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from shoal_kit.database_file import DATABASE
 from tests.world.audit import audit
 from tests.world.federation import Federation
 from tests.world.trust import SITES, Trust
@@ -26,22 +27,15 @@ def locked(path: Path) -> Iterator[None]:
         other.close()
 
 
-@pytest.mark.parametrize(
-    ("name", "file"),
-    [
-        ("compute-1", "compute.sqlite"),
-        ("aggregator", "aggregator.sqlite"),
-        ("trainer", "trainer.sqlite"),
-    ],
-)
+@pytest.mark.parametrize("name", ["compute-1", "aggregator", "trainer"])
 async def test_a_locked_database_delays_a_job_and_changes_nothing_else(
-    trust: Trust, tmp_path: Path, name: str, file: str
+    trust: Trust, tmp_path: Path, name: str
 ) -> None:
     async with Federation(trust, tmp_path) as federation:
         job = await federation.submit()
         if name != "trainer":  # whose own first request is the join of a client
             await federation.until(lambda: federation.is_collecting(job))
-        with locked(tmp_path / name / file):
+        with locked(tmp_path / name / DATABASE):
             for _ in range(4):
                 await federation.step()
                 federation.clock.move(1.0)

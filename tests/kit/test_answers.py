@@ -11,7 +11,7 @@ from fastapi import FastAPI, Response
 from prometheus_client import CollectorRegistry
 
 from shoal_kit.security import server_tls
-from shoal_kit.web.answers import BUFFERED_BYTES, CUT, PIECE_BYTES
+from shoal_kit.web.answers import BUFFERED_BYTES, PIECE_BYTES
 from shoal_kit.web.application import create_application
 from shoal_kit.web.serving import BoundedHeads
 from shoal_protocol.wire.errors import NotReady
@@ -51,12 +51,12 @@ class Reader:
     """One request of which the test plays the connection: it takes pieces when told to."""
 
     def __init__(self, app: FastAPI, path: str) -> None:
-        self.room, self.was_cut = asyncio.Event(), asyncio.Event()
+        self.room = asyncio.Event()
         self.pieces: list[Any] = []
         self.status = 0
         self.headers: dict[bytes, bytes] = {}
         scope = {"type": "http", "method": "GET", "path": path, "query_string": b""}
-        scope |= {"headers": [], "extensions": {CUT: self.was_cut.set}}
+        scope |= {"headers": []}
         self.task = asyncio.ensure_future(app(scope, self._receive, self._send))
 
     async def _receive(self) -> dict[str, Any]:
@@ -67,11 +67,8 @@ class Reader:
             self.status, self.headers = message["status"], dict(message["headers"])
             return
         self.pieces.append(message["body"])
-        taken = [asyncio.ensure_future(each.wait()) for each in (self.room, self.was_cut)]
-        if self.status == 200 and not self.room.is_set():
-            await asyncio.wait(taken, return_when=asyncio.FIRST_COMPLETED)
-        for each in taken:
-            each.cancel()
+        if self.status == 200:
+            await self.room.wait()
 
     @property
     def refused(self) -> bool:

@@ -11,18 +11,18 @@ from shoal_service.storage.thread import StorageThread
 
 
 def test_what_was_erased_is_in_the_log_no_more(tmp_path: Path) -> None:
-    path = tmp_path / "compute.sqlite"
+    path = tmp_path / "service.sqlite"
     engine = open_engine(sqlite_url(path))
     with engine.begin() as db:
         db.exec_driver_sql("CREATE TABLE payloads (payload BLOB)")
-    assert (tmp_path / "compute.sqlite-wal").stat().st_size > 0
+    assert (tmp_path / "service.sqlite-wal").stat().st_size > 0
     StorageThread(engine).truncate_log()
-    assert (tmp_path / "compute.sqlite-wal").stat().st_size == 0
+    assert (tmp_path / "service.sqlite-wal").stat().st_size == 0
     engine.dispose()
 
 
 def test_a_log_that_is_in_use_is_left_for_later(tmp_path: Path) -> None:
-    path = tmp_path / "compute.sqlite"
+    path = tmp_path / "service.sqlite"
     engine = open_engine(sqlite_url(path))
     with engine.begin() as db:
         db.exec_driver_sql("CREATE TABLE payloads (payload BLOB)")

@@ -5,8 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-import tracemalloc
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,6 @@ from shoal_protocol.wire.documents import Signed, sign
 from shoal_service.manifest_routes import (
     MANIFEST_LIMIT_BYTES,
     MANIFEST_PATH,
-    MOST_AT_ONCE,
     manifest_routes,
 )
 from tests.world import examples, parties
@@ -65,7 +63,6 @@ def make_app(directory: Path) -> tuple[FastAPI, ManifestBook]:
         ready=ready,
         registry=CollectorRegistry(),
         body_limit_bytes_by_ending={MANIFEST_PATH: MANIFEST_LIMIT_BYTES},
-        streamed=(MANIFEST_PATH,),
         bodies_in_memory_bytes=1 << 20,
     )
     app.include_router(manifest_routes(book))
@@ -205,35 +202,32 @@ async def test_a_roster_that_is_not_exactly_the_manifest_s_is_refused(
     assert await again.end(BODY) == 200  # and keeps nobody from the right one
 
 
-@pytest.mark.slow
-async def test_a_roster_is_not_in_memory_until_it_is_whole(tmp_path: Path) -> None:
-    """Six junk rosters of 32 MiB behind the right manifest take no memory."""
-    clients = 1 << 20
-    named = RosterReference(digest="0" * 64, holders=clients, ranges=0, clients=0)
+async def test_junk_behind_the_right_manifest_is_bounded_as_all_bodies_are(tmp_path: Path) -> None:
+    named = RosterReference(digest="0" * 64, holders=1 << 16, ranges=0, clients=0)
     changes = {"sequence": 2, "previous": CONSORTIUM.digest, "roster": named}
     body = CONSORTIUM.manifest.model_copy(update=changes)
-    signed = sign(body, AUTHORITY_NAME, examples.AUTHORITY).encode()
     app, book = make_app(tmp_path)
-    piece = bytes(64 << 10)
-
-    async def junk() -> AsyncIterator[bytes]:
-        yield framed(signed, b"")
-        for _ in range(clients * 32 // len(piece)):
-            yield piece
-        yield bytes(16)
-
-    async with parties.client_of(app) as client:
-        tracemalloc.start()
-        try:
-            answers = await asyncio.gather(
-                *(client.put(MANIFEST_PATH, content=junk()) for _ in range(6))
-            )
-            _, most = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
-    assert sorted(each.status_code for each in answers) == [422] * MOST_AT_ONCE + [503] * 2
-    assert most < 16 << 20
+    upload = Upload(app)
+    upload.hand(framed(sign(body, AUTHORITY_NAME, examples.AUTHORITY).encode(), b""))
+    for _ in range(32):
+        upload.hand(bytes(64 << 10))
+    await upload.task
+    assert (upload.code, upload.closes) == ("not-ready", True)
+    assert upload.taken < (1 << 20) // 2 + (128 << 10)
     assert book.current.digest == CONSORTIUM.digest
+
+
+async def test_who_sends_slowly_keeps_nobody_from_the_right_roster(tmp_path: Path) -> None:
+    app, book = make_app(tmp_path)
+    slow = [Upload(app) for _ in range(8)]
+    for each in slow:
+        each.hand(BODY[: HEAD_BYTES + 50_000])
+    await until(lambda: all(each.taken for each in slow))
+    assert await Upload(app).end(BODY) == 200
+    for each in slow:
+        each.hand(None)
+        await each.task
+    assert book.current.digest == NEXT.digest
 
 
 PROGRAM = """

@@ -124,12 +124,10 @@ async def test_a_round_is_on_the_ledger_when_it_is_announced(
     (spec,) = federation.rounds["compute-0"].values()
     assert (entry["job"], entry["round"], entry["mu"]) == (JOB.digest, spec.digest, spec.mu)
     assert entry["clients"] == 14
-    assert entry["cumulative_epsilon"] == gaussian_epsilon(mu=spec.mu, delta=entry["delta"])
     federation.decided = True
     await trainer.step()
-    first, second = (await ledger(trainer))["entries"]
+    first, _ = (await ledger(trainer))["entries"]
     assert first == entry
-    assert np.isclose(second["cumulative_mu"], math.hypot(first["mu"], second["mu"]))
 
 
 async def ledger(service: Service, query: str = "") -> Any:

@@ -46,7 +46,7 @@ async def polling(
         party=party("trainer", CONSORTIUM),
         book=book(tmp_path, CONSORTIUM),
         data_directory=tmp_path,
-        database_url=sqlite_url(tmp_path / "trainer.sqlite"),
+        database_url=sqlite_url(tmp_path / "service.sqlite"),
         clock=clock,
         transport=patient.wire.of(Life("trainer")),
         long_polls=True,

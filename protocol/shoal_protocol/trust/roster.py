@@ -37,11 +37,6 @@ def roster_size(*, holders: int, ranges: int) -> int:
     return _HEADER_BYTES + KEY_BYTES * holders + _RANGE_BYTES * ranges
 
 
-def roster_digest() -> "hashlib._Hash":
-    """Return a hash object that gives a roster's digest after all of the file is fed to it."""
-    return hashlib.sha256(domain("roster"))
-
-
 def key_fingerprint(key: bytes) -> str:
     """Return the text by which people tell data holders' verify keys apart and compare them.
 
@@ -120,7 +115,7 @@ class Roster:
     @cached_property
     def digest(self) -> str:
         """Return the digest by which a manifest names this roster."""
-        running = roster_digest()
+        running = hashlib.sha256(domain("roster"))
         running.update(self._encoded)
         return running.hexdigest()
 

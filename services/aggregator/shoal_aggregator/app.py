@@ -10,7 +10,6 @@ from shoal_aggregator.aggregator import Aggregator
 from shoal_aggregator.schema import rounds
 from shoal_aggregator.store import Standing
 from shoal_kit.web.openapi import (
-    SIGNED,
     answers,
     having,
     listed_as,
@@ -19,18 +18,6 @@ from shoal_kit.web.openapi import (
 )
 from shoal_protocol.rounds.attestations import Abandonment, PartialSum, Result
 from shoal_protocol.rounds.round_spec import LARGEST_DIMENSION, LARGEST_SPEC_BYTES, RoundSpec
-from shoal_protocol.wire.errors import (
-    RefusedSpec,
-    UnknownRound,
-)
-from shoal_protocol.wire.service_errors import (
-    ConflictingDocument,
-    RoundAbandoned,
-    WrongCharge,
-    WrongCohort,
-    WrongRound,
-    WrongShare,
-)
 from shoal_service.journal_routes import journal_routes
 from shoal_service.replies import (
     RoundId,
@@ -75,9 +62,6 @@ def create_app(aggregator: Aggregator, journal: Journal, resources: Resources) -
         "/v1/rounds",
         **stores(
             having("round"),
-            *SIGNED,
-            RefusedSpec,
-            ConflictingDocument,
             takes=signed(RoundSpec),
         ),
     )
@@ -90,14 +74,6 @@ def create_app(aggregator: Aggregator, journal: Journal, resources: Resources) -
         "/v1/rounds/{round_id}/ends",
         **stores(
             having("round"),
-            UnknownRound,
-            *SIGNED,
-            WrongRound,
-            WrongCharge,
-            WrongCohort,
-            WrongShare,
-            ConflictingDocument,
-            RoundAbandoned,
             takes={"anyOf": [signed(PartialSum), signed(Abandonment)]},
         ),
     )
@@ -108,7 +84,7 @@ def create_app(aggregator: Aggregator, journal: Journal, resources: Resources) -
 
     @app.get(
         "/v1/rounds/{round_id}/outcome",
-        **answers(_OUTCOME, UnknownRound, pending=having("round")),
+        **answers(_OUTCOME, pending=having("round")),
     )
     async def show_outcome(round_id: RoundId, wait: WaitSeconds = 0) -> Response:
         """Serve the signed result, then the partial sums that it is made of: 202 while open.
@@ -119,7 +95,7 @@ def create_app(aggregator: Aggregator, journal: Journal, resources: Resources) -
         found = await resources.changes.until_found(round_id, find, wait)
         return shown({"round": round_id}, 202) if found is None else listed(found)
 
-    @app.get("/v1/rounds/{round_id}/wrong-sums", **answers(_SUMS, UnknownRound))
+    @app.get("/v1/rounds/{round_id}/wrong-sums", **answers(_SUMS))
     async def show_wrong_sums(round_id: RoundId) -> Response:
         """Serve the signed partial sums that contradict those of a published round."""
         await run(store.state_of, round_id)

@@ -17,12 +17,14 @@ from sqlalchemy import (
 from shoal_service.keeping import kept_table, place_column
 from shoal_service.storage.database import Bytes
 from shoal_service.storage.journal import JournalTables
+from shoal_service.storage.shared_manifests import manifest_table
 
-VERSION: Final = 14
+VERSION: Final = 15
 
 metadata = MetaData()
 
 kept = kept_table(metadata)
+manifests = manifest_table(metadata)
 
 rounds = Table(
     "rounds",

@@ -38,12 +38,10 @@ from shoal_kit.web.application import create_application
 from shoal_kit.web.openapi import (
     ANY,
     JSON,
-    SIGNED,
     After,
     JobId,
     answers,
     only_with,
-    refusals,
     signed,
 )
 from shoal_kit.web.problems import refusal
@@ -51,7 +49,7 @@ from shoal_protocol.jobs.membership import Approval
 from shoal_protocol.privacy.accounting import NOTHING, Cap, Cost, compose
 from shoal_protocol.privacy.job_costs import epsilon_at, epsilon_left
 from shoal_protocol.wire.encoding import canonical_json
-from shoal_protocol.wire.errors import LedgerBroken, NotReady, ProtocolError, UnknownJob, WrongPhase
+from shoal_protocol.wire.errors import LedgerBroken, NotReady
 
 Count = Annotated[int, Query(ge=1, le=10_000)]
 """Query parameter: how many entries of a list at most."""
@@ -121,7 +119,7 @@ def create_agent_application(
                 partial(epsilon_left_to_least, kind),
             )
 
-    owned = APIRouter(dependencies=[only_with(token)], responses=refusals(401))
+    owned = APIRouter(dependencies=[only_with(token)])
 
     @owned.get("/v1/status")
     async def show_status() -> HolderStatus:
@@ -156,12 +154,12 @@ def create_agent_application(
         following = entries[-1].number if len(entries) == count else None
         return ChainPage(entries=entries, next=following)
 
-    @owned.post("/v1/backup", responses=refusals(ProtocolError))
+    @owned.post("/v1/backup")
     async def back_up() -> dict[str, str]:
         """A backup of what a restore needs, sealed to the owner's recovery key, in base64."""
         return {"sealed": b64encode(await holder.backup()).decode()}
 
-    @owned.get("/v1/approvals", responses=refusals(UnknownJob))
+    @owned.get("/v1/approvals")
     async def show_approvals(
         after: After = 0, count: Askings = 100, job: JobId | None = None
     ) -> ApprovalsView:
@@ -185,19 +183,19 @@ def create_agent_application(
 
     @owned.post(
         "/v1/approvals",
-        **answers(ANY, UnknownJob, WrongPhase, *SIGNED, takes=signed(Approval)),
+        **answers(ANY, takes=signed(Approval)),
     )
     async def decide(request: Request) -> Response:
         """Take an owner's signed decision about a job that asks; the data holder follows it."""
         await holder.decide(await request.body())
         return Response(canonical_json({}), media_type=JSON)
 
-    @owned.get("/v1/jobs/{job}", responses=refusals(UnknownJob))
+    @owned.get("/v1/jobs/{job}")
     async def show_job(job: JobId) -> JobView:
         """A job that was joined or is open, as its analyst signed it, and its parties."""
         return await holder.job(job)
 
-    @owned.post("/v1/jobs/{job}/leave", responses=refusals(UnknownJob, WrongPhase))
+    @owned.post("/v1/jobs/{job}/leave")
     async def leave(job: JobId) -> dict[str, str | int]:
         """Leave a job for good, with all clients here: no round of it is answered any more."""
         await holder.leave(job)

@@ -31,12 +31,6 @@ class ChainPage(pydantic.BaseModel):
     next: Count | None = None
 
 
-class Exported(ChainPage):
-    """The output of `shoal ledger agent` with --json."""
-
-    head: Head
-
-
 def checked_journal(shown: Iterable[Shown]) -> Head:
     """Return the last of all entries of a journal, from the first one on.
 

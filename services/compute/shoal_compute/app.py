@@ -17,7 +17,6 @@ from shoal_kit.web.openapi import (
     ANY,
     BINARY,
     OCTETS,
-    SIGNED,
     After,
     answers,
     having,
@@ -37,19 +36,6 @@ from shoal_protocol.sharing.received import RECEIPT_QUERY_BYTES, envelope_size
 from shoal_protocol.sharing.shares import ShareKind
 from shoal_protocol.trust.manifest_bundle import LARGEST_MANIFEST_BYTES
 from shoal_protocol.trust.succession import SIGNATURES_PATH, ManifestStatement
-from shoal_protocol.wire import service_errors
-from shoal_protocol.wire.errors import (
-    BadSignature,
-    LedgerBroken,
-    MalformedDocument,
-    RefusedJob,
-    RefusedSpec,
-    RevokedHolder,
-    UnknownHolder,
-    UnknownRound,
-    UnsupportedVersion,
-    WrongManifest,
-)
 from shoal_service.journal_routes import journal_routes
 from shoal_service.keepers import Keepers
 from shoal_service.manifest_routes import SIGNED_MANIFEST
@@ -66,41 +52,20 @@ from shoal_service.storage.journal import Journal
 from shoal_service.view import Look
 
 _OUTCOMES: Final = listed_as("outcomes", having("status"))
-_OF_ENVELOPE: Final = (
-    *(UnsupportedVersion, WrongManifest, BadSignature, UnknownHolder, RevokedHolder),
-    *(
-        service_errors.WrongRound,
-        service_errors.WrongNode,
-        service_errors.WrongShare,
-        service_errors.NotInPopulation,
-    ),
-    *(
-        service_errors.UnopenableCiphertext,
-        service_errors.TransplantedCiphertext,
-        service_errors.ConflictingDocument,
-    ),
-    *(
-        service_errors.Superseded,
-        service_errors.BeforeRestore,
-        service_errors.TooLate,
-        service_errors.RoundAbandoned,
-    ),
-)
 _UPLOAD: Final[dict[str, Any]] = {"takes": BINARY, "as_body": OCTETS}
 
 
 def upload_routes(uploads: Uploads) -> APIRouter:
     """Return the routes of share envelopes, and of questions about them."""
     router = APIRouter(prefix="/v1/rounds/{round_id}/shares")
-    of_many = (UnknownRound, service_errors.MalformedEnvelope)
 
-    @router.post("", **stores(having("status"), *of_many, *_OF_ENVELOPE, **_UPLOAD))
+    @router.post("", **stores(having("status"), **_UPLOAD))
     async def upload(round_id: RoundId, request: Request) -> Response:
         """Upload one share envelope."""
         status = await uploads.take(round_id, await request.body())
         return document(b'{"status":%d}' % status, status)
 
-    @router.post("/bulk", **answers(_OUTCOMES, *of_many, **_UPLOAD))
+    @router.post("/bulk", **answers(_OUTCOMES, **_UPLOAD))
     async def upload_in_bulk(round_id: RoundId, request: Request) -> Response:
         """Upload share envelopes, each behind its length in 4 bytes, little-endian.
 
@@ -110,7 +75,7 @@ def upload_routes(uploads: Uploads) -> APIRouter:
         outcomes = [outcome(status) for status in statuses]
         return document(json.dumps({"outcomes": outcomes}, separators=(",", ":")).encode())
 
-    @router.post("/stored", **answers(having("stored"), UnknownRound, MalformedDocument, **_UPLOAD))
+    @router.post("/stored", **answers(having("stored"), **_UPLOAD))
     async def ask_for_receipt(round_id: RoundId, request: Request) -> Response:
         """Ask whether an envelope is stored.
 
@@ -123,7 +88,6 @@ def upload_routes(uploads: Uploads) -> APIRouter:
 
 _BULK_BYTES: Final = 32 << 20
 _STATE: Final = having("round", "phase", "reason", "population_size", "asked", "held")
-_BY_HOLDER: Final = (*SIGNED, UnknownHolder, RevokedHolder)
 
 
 def create_app(
@@ -160,7 +124,7 @@ def create_app(
 
     @app.post(
         "/v1/jobs",
-        **stores(having("job"), *SIGNED, RefusedJob, takes=signed(JobRequest)),
+        **stores(having("job"), takes=signed(JobRequest)),
     )
     async def take_job(request: Request) -> Response:
         """Take a job's signed request: rounds of the job are held to its terms."""
@@ -171,12 +135,6 @@ def create_app(
         "/v1/rounds",
         **stores(
             _STATE,
-            *SIGNED,
-            service_errors.ConflictingDocument,
-            service_errors.MissingRequest,
-            RefusedSpec,
-            UnknownHolder,
-            service_errors.BudgetExceeded,
             takes=signed(RoundSpec),
         ),
     )
@@ -187,7 +145,7 @@ def create_app(
 
     @app.post(
         "/v1/totals",
-        **answers(signed(JobTotal), *SIGNED, RefusedJob, LedgerBroken, takes=signed(JobEnd)),
+        **answers(signed(JobTotal), takes=signed(JobEnd)),
     )
     async def end_job(request: Request) -> Response:
         """Say, signed, which rounds of a job were charged: the body is the trainer's signed end."""
@@ -197,8 +155,6 @@ def create_app(
         "/v1/withdrawals",
         **stores(
             having("job"),
-            *SIGNED,
-            RefusedJob,
             takes=object_of(request=signed(JobRequest), withdrawal=signed(JobWithdrawal)),
         ),
     )
@@ -211,10 +167,6 @@ def create_app(
         "/v1/charges",
         **answers(
             {"anyOf": [signed(Charges), signed(ChargesQuery)]},
-            *_BY_HOLDER,
-            service_errors.WrongNode,
-            service_errors.StaleQuery,
-            service_errors.QueryAnswered,
             takes=signed(ChargesQuery),
         ),
     )
@@ -225,13 +177,13 @@ def create_app(
         """
         return document(await charges.answer(await request.body(), after=after))
 
-    @app.get("/v1/rounds/{round_id}", **answers(_STATE, UnknownRound))
+    @app.get("/v1/rounds/{round_id}", **answers(_STATE))
     async def show(round_id: RoundId) -> Response:
         """Tell where a round stands, in counts."""
         known = await rounds.find(round_id)
         return shown(_state(known))
 
-    @app.get("/v1/rounds/{round_id}/spec", **answers(signed(RoundSpec), UnknownRound))
+    @app.get("/v1/rounds/{round_id}/spec", **answers(signed(RoundSpec)))
     async def show_spec(round_id: RoundId) -> Response:
         """Return the round's signed spec."""
         return document((await rounds.find(round_id)).spec.encode())
@@ -243,7 +195,6 @@ def create_app(
                 "documents",
                 {"anyOf": [signed(each) for each in (Holdings, Vote, Result, Abandonment)]},
             ),
-            UnknownRound,
         ),
     )
     async def show_documents(round_id: RoundId) -> Response:
@@ -259,9 +210,6 @@ def create_app(
         SIGNATURES_PATH,
         **answers(
             signed(ManifestStatement),
-            *SIGNED,
-            service_errors.ConflictingDocument,
-            LedgerBroken,
             takes=SIGNED_MANIFEST,
         ),
     )
@@ -269,7 +217,7 @@ def create_app(
         """Sign the next version of the manifest, the only one of its number ever."""
         return document(await manifest_signing.sign(await request.body()))
 
-    @app.post("/v1/gossip", **answers(ANY, MalformedDocument, UnsupportedVersion, takes=ANY))
+    @app.post("/v1/gossip", **answers(ANY, takes=ANY))
     async def converse(request: Request) -> Response:
         """Take a node's documents and tell it those that it lacks."""
         return document(await gossip.receive(await request.body()))

@@ -105,12 +105,9 @@ def assemble(
         StorageUnavailable: the database does not answer.
         UnknownManifest: a round on file is bound to a manifest that is not.
     """
-    own = service.Resources.open(
-        schema, alone=False, answer_seconds=PEER_SECONDS, manifests=schema.manifests, **given
-    )
+    own = service.Resources.open(schema, alone=False, answer_seconds=PEER_SECONDS, **given)
     own.storage.truncate_log()  # a crash may have come between an erasure and this
     own.standing.box_key_lifetime = timedelta(days=box_key_days)
-    own.adopt_manifests()
     own.workers["summing"] = adder = open_summing(summing)
     with own.starting():
         rounds = RoundBook(own)

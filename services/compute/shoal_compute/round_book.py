@@ -104,8 +104,7 @@ class RoundBook:
         try:
             return self._book.get(digest)
         except UnknownManifest:  # another replica may have accepted it
-            if self._own.manifests is not None:
-                self._own.manifests.exchange(db)
+            self._own.manifests.exchange(db)
             return self._book.get(digest)
 
     async def find(self, round_id: str) -> Round:

@@ -5,6 +5,8 @@ from typing import Any, Final
 
 from shoal_protocol.wire.versions import RELEASE
 
+DATABASE: Final = "service.sqlite"
+"""Name of the file in a service's data directory."""
 ACCEPT: Final = "SHOAL_ACCEPT_LOSS"
 RESTORE: Final = "bring back the database as it was last, with its -wal file if it has one"
 DAMAGED: Final = f"the database is damaged. Stop, and {RESTORE}"

@@ -1,6 +1,5 @@
 """The HTTP routes of a journal: everybody is shown its chain, the operator what it charged."""
 
-import asyncio
 from collections.abc import Callable, Sequence
 
 from fastapi import APIRouter, Response
@@ -37,19 +36,21 @@ def ledger_routes(
     @router.get(
         "/v1/ledger",
         dependencies=own.for_the_operator,
-        **answers(having("entries", "next", "withdrawn"), 401),
+        **answers(having("entries", "next", "withdrawn", "delta")),
     )
     async def show_ledger(after: After = 0, count: Count = 1000) -> Response:
         """List the rounds ever charged or given back and what they cost, but the first `after`.
 
-        `cumulative_epsilon` is at the present policy's delta, of the client of the entry's
-        population who has spent most. `next` is what to ask `after` next, null if there was no
-        more than that. `withdrawn` are all jobs that their analysts withdrew.
+        `next` is what to ask `after` next, null if there was no more than that. `withdrawn` are all
+        jobs that their analysts withdrew. `delta` is the present policy's.
         """
-        lines = await run(ledger.page, after=after, count=count)
-        delta = own.book.current.manifest.policy.delta
-        entries = await asyncio.to_thread(lambda: [line.shown(delta) for line in lines])
-        following = after + count if len(lines) == count else None
-        return shown({"entries": entries, "next": following, "withdrawn": await run(withdrawn)})
+        entries = await run(ledger.page, after=after, count=count)
+        page = {
+            "entries": entries,
+            "next": after + count if len(entries) == count else None,
+            "withdrawn": await run(withdrawn),
+            "delta": own.book.current.manifest.policy.delta,
+        }
+        return shown(page)
 
     return router

@@ -21,7 +21,7 @@ from sqlalchemy import Column, Connection, MetaData, String, Table, select
 from shoal_kit.manifest_book import ManifestBook, newest_with
 from shoal_kit.pace import Pace
 from shoal_kit.peers.exchange import Unavailable
-from shoal_kit.web.openapi import ANY, SIGNED, answers, signed
+from shoal_kit.web.openapi import ANY, answers, signed
 from shoal_protocol.journal import Statement
 from shoal_protocol.keeping import (
     HEADS_PATH,
@@ -241,7 +241,7 @@ def keeping_routes(keeper: Keeper) -> APIRouter:
     """Return POST /v1/journal/heads."""
     router = APIRouter()
 
-    @router.post(HEADS_PATH, **answers(signed(KeptHeads), *SIGNED, takes=ANY))
+    @router.post(HEADS_PATH, **answers(signed(KeptHeads), takes=ANY))
     async def tell_heads(request: Request) -> Response:
         """Tell, signed, what is kept here of journals; a newer head that comes along is kept."""
         return document(await keeper.answer(await request.body()))

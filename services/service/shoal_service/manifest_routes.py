@@ -1,11 +1,8 @@
 """The HTTP routes by which a service shows its manifest and is handed the next version."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from tempfile import TemporaryFile
-from typing import IO, Annotated, Final
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Annotated, Final
 
 import structlog
 from fastapi import APIRouter, Request, Response
@@ -15,7 +12,6 @@ from shoal_kit.web.openapi import (
     BINARY,
     IN_PATH,
     OCTETS,
-    SIGNED,
     TEXT,
     answers,
     having,
@@ -23,21 +19,14 @@ from shoal_kit.web.openapi import (
 )
 from shoal_protocol.trust.manifest import Consortium, Manifest
 from shoal_protocol.trust.manifest_bundle import LENGTH_BYTES, manifest_length
-from shoal_protocol.trust.roster import RosterReference, roster_digest
 from shoal_protocol.trust.succession import announced
 from shoal_protocol.wire.errors import (
     MalformedDocument,
-    NotReady,
-    TooFewSignatures,
-    UnknownManifest,
 )
 from shoal_protocol.wire.service_errors import StorageUnavailable
 from shoal_service.replies import document, shown
 
 log = structlog.get_logger()
-
-MOST_AT_ONCE: Final = 4
-GRACE_SECONDS: Final = 5.0
 
 
 async def _split(stream: AsyncIterator[bytes]) -> tuple[bytes, AsyncIterator[bytes]]:
@@ -62,32 +51,17 @@ async def _followed(first: bytes, stream: AsyncIterator[bytes]) -> AsyncIterator
         yield part
 
 
-@dataclass(eq=False)
-class _Upload:
-    """A roster that is being received."""
-
-    patience: asyncio.Timeout
-    began: float
-    received_bytes: int = 0
-
-
 class ManifestIntake:
-    """Takes versions in as streams and has the book accept them. For one event loop.
+    """Takes versions in and has the book accept them. For one event loop.
 
-    Anyone may send one: a small signed manifest, then exactly its roster. So the authority's
-    signature is verified before the roster is read, and the roster is only hashed until it is
-    complete and its digest is right.
-
-    Up to `MOST_AT_ONCE` rosters are received to disk; they are checked one by one, because a check
-    takes several times a roster's size in memory. When another one arrives, the slowest gives way
-    after `GRACE_SECONDS`: a sender that has only the next manifest can begin any number of uploads,
-    and must not keep out one that also has the roster.
+    Anyone may send one: a small signed manifest, then exactly its roster. The manifest's signatures
+    are verified before the roster is read. Rosters are checked one by one, because a check takes
+    several times a roster's size in memory.
     """
 
     def __init__(self, book: ManifestBook) -> None:
         self._book = book
         self._judging = asyncio.Lock()
-        self._coming: dict[_Upload, None] = {}
 
     async def take(self, stream: AsyncIterator[bytes]) -> Consortium:
         """Return the version, which is in force, or was known; it is read to its end.
@@ -95,7 +69,6 @@ class ManifestIntake:
         Raises:
             MalformedDocument, WrongManifest, BadSignature, TooFewSignatures: as
                 `following_version`, as soon as it is clear.
-            NotReady: too many others come.
             StorageUnavailable: it could not be stored.
         """
         signed_manifest, parts = await _split(stream)
@@ -105,48 +78,19 @@ class ManifestIntake:
                 continue  # what follows is not needed: the version is known
             return known
         following = await asyncio.to_thread(announced, self._book.current, signed_manifest)
+        roster = bytearray()
+        async for part in parts:
+            roster += part
+            if len(roster) > following.body.roster.size_bytes:
+                raise MalformedDocument("more follows the roster")
         try:
-            async with asyncio.timeout(None) as patience:
-                return await self._take_roster(
-                    parts, signed_manifest, following.body.roster, patience
-                )
-        except TimeoutError:
-            raise NotReady("another roster comes faster") from None
+            async with self._judging:
+                return await asyncio.to_thread(self._accept, signed_manifest, bytes(roster))
         except OSError as error:
             raise StorageUnavailable("the manifest could not be stored") from error
 
-    async def _take_roster(
-        self,
-        parts: AsyncIterator[bytes],
-        signed_manifest: bytes,
-        named: RosterReference,
-        patience: asyncio.Timeout,
-    ) -> Consortium:
-        upload = _Upload(patience, asyncio.get_running_loop().time())
-        digest = roster_digest()
-
-        def add(part: bytes) -> None:
-            digest.update(part)
-            file.write(part)
-
-        self._book.directory.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=self._book.directory) as file:
-            with self._place_for(upload):
-                async for part in parts:
-                    upload.received_bytes += len(part)
-                    if upload.received_bytes > named.size_bytes:
-                        raise MalformedDocument("more follows the roster")
-                    await asyncio.to_thread(add, part)
-                if digest.hexdigest() != named.digest:
-                    raise MalformedDocument(
-                        "the roster is not whole, or not the one that the manifest names"
-                    )
-            async with self._judging:
-                return await asyncio.to_thread(self._accept, signed_manifest, file)
-
-    def _accept(self, signed_manifest: bytes, file: IO[bytes]) -> Consortium:
-        file.seek(0)
-        accepted = self._book.accept(signed_manifest, file.read())
+    def _accept(self, signed_manifest: bytes, roster: bytes) -> Consortium:
+        accepted = self._book.accept(signed_manifest, roster)
         if accepted.manifest.emergency is not None:
             log.warning(
                 "this version of the manifest was signed in an emergency, without a quorum of the "
@@ -154,22 +98,6 @@ class ManifestIntake:
                 sequence=accepted.manifest.sequence,
             )
         return accepted
-
-    @contextmanager
-    def _place_for(self, upload: _Upload) -> Iterator[None]:
-        if len(self._coming) >= MOST_AT_ONCE:
-            now = asyncio.get_running_loop().time()
-            slow = [each for each in self._coming if now >= each.began + GRACE_SECONDS]
-            if not slow:
-                raise NotReady("too many rosters come at once")
-            slowest = min(slow, key=lambda each: each.received_bytes / max(now - each.began, 1.0))
-            del self._coming[slowest]
-            slowest.patience.reschedule(now)
-        self._coming[upload] = None
-        try:
-            yield
-        finally:
-            self._coming.pop(upload, None)
 
 
 MANIFEST_PATH: Final = "/v1/manifest"
@@ -195,12 +123,12 @@ def manifest_routes(
         """Serve the signed manifest in force."""
         return document(book.current.signed_manifest.encode())
 
-    @router.get("/v1/manifests/{sequence}", **answers(SIGNED_MANIFEST, UnknownManifest))
+    @router.get("/v1/manifests/{sequence}", **answers(SIGNED_MANIFEST))
     async def show_version(sequence: int) -> Response:
         """Serve an accepted version of the signed manifest."""
         return document(book.version(sequence).signed_manifest.encode())
 
-    @router.get("/v1/rosters/{digest}", **answers(BINARY, UnknownManifest, as_type=OCTETS))
+    @router.get("/v1/rosters/{digest}", **answers(BINARY, as_type=OCTETS))
     async def show_roster(digest: Annotated[str, IN_PATH]) -> Response:
         """Serve the roster that an accepted version names by this digest."""
         return document(book.roster(digest).encode(), media_type=OCTETS)
@@ -209,8 +137,6 @@ def manifest_routes(
         MANIFEST_PATH,
         **answers(
             having("manifest", "sequence"),
-            *SIGNED,
-            TooFewSignatures,
             takes=BINARY,
             as_body=OCTETS,
         ),

@@ -107,7 +107,7 @@ def run_service(
             raise StartupRefused(f"{read.party} is the {party.card.role} {party.name}'s")
         hold_data_directory(read.data)
         book = ManifestBook.open(read.consortium, read_pin(read.party), read.data)
-        check_choice(read.data, role, read.database_url, book.current)
+        check_choice(read.data, read.database_url, book.current)
         check_party(party, newest_with(book, party.name))
         served = ServedCertificate(party, book)
         special = type(read).model_fields.keys() - ServiceSettings.model_fields.keys()
@@ -144,7 +144,8 @@ def refusing_what_is_on_file(database_url: str | None) -> Iterator[None]:
         raise StartupRefused(why_unavailable(database_url, error)) from error
     except UnknownManifest as error:
         raise StartupRefused(
-            "what is on file began under a manifest older than the pinned one: pin that version"
+            "what is on file is bound to a version of the manifest that is older than the pinned "
+            "one, or not in the consortium's directory: pin that one, or get the directory of now"
         ) from error
     except (ProtocolError, IndexError, ValueError) as error:  # a document that reads no more
         raise StartupRefused(DAMAGED) from error

@@ -17,10 +17,10 @@ import httpx
 from fastapi import FastAPI
 from nacl.signing import SigningKey
 from prometheus_client import CollectorRegistry
-from sqlalchemy import Table, select
+from sqlalchemy import select
 
 from shoal_kit.clock import Clock
-from shoal_kit.database_file import RESTORE
+from shoal_kit.database_file import DATABASE, RESTORE
 from shoal_kit.manifest_book import Handover, ManifestBook, newest_with
 from shoal_kit.manifest_exchange import exchange
 from shoal_kit.pace import Pace
@@ -77,10 +77,10 @@ class Resources:
     standing: Standing
     data_directory: Path
     handover: Handover
+    manifests: SharedManifests
+    """Where processes over one database hand each other manifests."""
     operator: Operator | None = None
     """Who may see what is not for strangers; None, in a simulation: anybody may."""
-    manifests: SharedManifests | None = None
-    """Where processes over one database hand each other manifests; None: there are no others."""
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     changes: Changes = field(default_factory=Changes)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
@@ -99,24 +99,25 @@ class Resources:
         *,
         alone: bool,
         answer_seconds: float = ANSWER_SECONDS,
-        manifests: Table | None = None,
         **given: Unpack[Given],
     ) -> Self:
         """Open the database of the party that is `given`, and go on from what is in it.
 
-        `schema` is the module with the service's tables: it has `metadata` and `VERSION`. With
-        `alone`, no other process may use the database. Who is asked has `answer_seconds` for an
-        answer's head. `transport` stands in for the network. `accept_loss` is the token of a loss
-        that the operator accepts, for `Keepers`.
+        `schema` is the module with the service's tables: it has `metadata`, `VERSION` and
+        `manifests`. What other processes accepted of manifests is in force then. With `alone`, no
+        other process may use the database. Who is asked has `answer_seconds` for an answer's head.
+        `transport` stands in for the network. `accept_loss` is the token of a loss that the
+        operator accepts, for `Keepers`.
 
         Raises:
             StartupRefused: the database is not ours, or damaged.
             StorageUnavailable: it does not answer.
         """
         party, book, directory = given["party"], given["book"], given["data_directory"]
-        url = given["database_url"] or sqlite_url(directory / f"{party.card.role}.sqlite")
+        url = given["database_url"] or sqlite_url(directory / DATABASE)
         storage = open_storage(schema, url, own=book.current, alone=alone)
-        registry = CollectorRegistry()
+        registry, manifests = CollectorRegistry(), SharedManifests(book, schema.manifests)
+        storage.run_here(manifests.exchange)
         return cls(
             party=party,
             book=book,
@@ -132,7 +133,7 @@ class Resources:
             data_directory=directory,
             handover=Handover(book, given["clock"]()),
             operator=given.get("operator"),
-            manifests=None if manifests is None else SharedManifests(book, manifests),
+            manifests=manifests,
         )
 
     @cached_property
@@ -231,8 +232,7 @@ class Resources:
         Raises:
             StorageUnavailable
         """
-        if self.manifests is not None:
-            await self.storage.run(self.manifests.exchange)
+        await self.storage.run(self.manifests.exchange)
         self.follow_manifest()
 
     def follow_manifest(self) -> None:
@@ -253,11 +253,6 @@ class Resources:
         work = Work(self.clock, pace)
         self.on_close.append(work.close)
         return work
-
-    def adopt_manifests(self) -> None:
-        """Do what `share_manifests` does, for start-up: it waits for the database."""
-        if self.manifests is not None:
-            self.storage.run_here(self.manifests.exchange)
 
     @contextmanager
     def starting(self) -> Iterator[None]:
@@ -307,7 +302,6 @@ class Resources:
                 MANIFEST_PATH: MANIFEST_LIMIT_BYTES,
                 HEADS_PATH: LARGEST_ADVANCE_BYTES,
             },
-            streamed=(MANIFEST_PATH,),
         )
         app.include_router(manifest_routes(self.book, accepted=self.share_manifests))
         if self.operator is not None and self.operator.console:

@@ -12,7 +12,6 @@ from sqlalchemy import Connection
 from shoal_kit.web.openapi import (
     ANY,
     BINARY,
-    SIGNED,
     JobId,
     answers,
     having,
@@ -35,20 +34,9 @@ from shoal_protocol.trust.dictionary import DataDictionary
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.encoding import format_time
 from shoal_protocol.wire.errors import (
-    RefusedJob,
-    RevokedHolder,
-    UnknownHolder,
-    UnknownJob,
     WrongPhase,
 )
 from shoal_protocol.wire.phases import JobPhase
-from shoal_protocol.wire.service_errors import (
-    BudgetExceeded,
-    ChangedReport,
-    HolderLeft,
-    OutdatedDeclaration,
-    StaleQuery,
-)
 from shoal_service.replies import (
     document,
     shown,
@@ -62,7 +50,7 @@ from shoal_trainer import memberships, store
 from shoal_trainer.certifying import Certifier
 from shoal_trainer.crowds.routes import LIMITS, Crowds, crowd_routes
 from shoal_trainer.declarations import Declarations
-from shoal_trainer.dictionaries import LIMIT_BYTES, Dictionaries, UnknownDictionary
+from shoal_trainer.dictionaries import LIMIT_BYTES, Dictionaries
 from shoal_trainer.jobs import (
     CertificateIncomplete,
     DocumentsDeleted,
@@ -78,9 +66,6 @@ from shoal_trainer.store import JobRecord
 
 RoundNumber = Annotated[int, Path(ge=0, lt=2**31)]
 _STATE: Final = having("job", "phase", "rounds")
-_ENDED: Final = (UnknownJob, JobFailed, JobWithdrawn)
-_KEPT: Final = (*_ENDED, DocumentsDeleted)
-_BY_HOLDER: Final = (UnknownJob, *SIGNED, UnknownHolder, RevokedHolder, WrongPhase)
 
 
 _MOST_GROUPS: Final = 100  # of clients with as much left
@@ -194,9 +179,6 @@ def create_app(
         "/v1/jobs",
         **stores(
             having("job"),
-            *SIGNED,
-            RefusedJob,
-            BudgetExceeded,
             takes=signed(StudyRequest),
         ),
     )
@@ -209,7 +191,6 @@ def create_app(
         "/v1/jobs/check",
         **answers(
             having("refusal", "able", "left", "services", "asked_at", "heard"),
-            *SIGNED,
             takes=signed(JobCheck),
         ),
     )
@@ -219,7 +200,7 @@ def create_app(
 
     @app.post(
         "/v1/jobs/list",
-        **answers(having("jobs", "budgets", "next"), *SIGNED, StaleQuery, takes=signed(JobsQuery)),
+        **answers(having("jobs", "budgets", "next"), takes=signed(JobsQuery)),
     )
     async def list_for_analyst(request: Request) -> Response:
         """List jobs with who asked what at which price, and what is left, for an analyst alone.
@@ -250,10 +231,6 @@ def create_app(
         "/v1/jobs/joining",
         **answers(
             listed_as("jobs", having("job", "phase")),
-            *SIGNED,
-            UnknownHolder,
-            RevokedHolder,
-            StaleQuery,
             takes=signed(HolderQuery),
         ),
     )
@@ -275,10 +252,6 @@ def create_app(
         "/v1/declarations",
         **stores(
             ANY,
-            *SIGNED,
-            UnknownHolder,
-            RevokedHolder,
-            OutdatedDeclaration,
             takes=signed(HolderDeclaration),
         ),
     )
@@ -288,7 +261,7 @@ def create_app(
 
     @app.post(
         "/v1/declarations/list",
-        **answers(having("documents", "next"), *SIGNED, StaleQuery, takes=signed(JobsQuery)),
+        **answers(having("documents", "next"), takes=signed(JobsQuery)),
     )
     async def show_declarations(request: Request) -> Response:
         """Serve analysts data holders' newest declarations, from the holder of index `after` on."""
@@ -297,31 +270,31 @@ def create_app(
 
     @app.put(
         "/v1/dictionary",
-        **stores(having("dictionary"), *SIGNED, takes=signed(DataDictionary)),
+        **stores(having("dictionary"), takes=signed(DataDictionary)),
     )
     async def put_dictionary(request: Request) -> Response:
         """Take the next version of the data dictionary, as the consortium's authority signed it."""
         digest, is_new = await dictionaries.take(await request.body())
         return taken({"dictionary": digest}, is_new=is_new)
 
-    @app.get("/v1/dictionary", **answers(signed(DataDictionary), UnknownDictionary))
+    @app.get("/v1/dictionary", **answers(signed(DataDictionary)))
     async def show_dictionary() -> Response:
         """Serve the newest version of the data dictionary: 404 if there is none."""
         return document(await dictionaries.newest())
 
-    @app.get("/v1/jobs/{job}", **answers(_STATE, UnknownJob))
+    @app.get("/v1/jobs/{job}", **answers(_STATE))
     async def show_job(job: JobId) -> Response:
         """Say where the job stands: counts, its newest rounds, and the reason if it failed."""
         return await state(job)
 
-    @app.get("/v1/jobs/{job}/request", **answers(signed(StudyRequest), UnknownJob))
+    @app.get("/v1/jobs/{job}/request", **answers(signed(StudyRequest)))
     async def show_request(job: JobId) -> Response:
         """Serve the job request as its analyst signed it."""
         return document((await run(store.find_job, job)).request)
 
     @app.post(
         "/v1/jobs/{job}/memberships",
-        **stores(ANY, *_BY_HOLDER, HolderLeft, BudgetExceeded, takes=signed(Membership)),
+        **stores(ANY, takes=signed(Membership)),
     )
     async def take_membership(job: JobId, request: Request) -> Response:
         """Take a data holder's word where it stands with a job of either kind: 201, 200 if known.
@@ -335,9 +308,6 @@ def create_app(
         "/v1/jobs/{job}/withdrawal",
         **stores(
             having("job"),
-            UnknownJob,
-            *SIGNED,
-            WrongPhase,
             takes=signed(JobWithdrawal),
         ),
     )
@@ -348,7 +318,7 @@ def create_app(
 
     @app.get(
         "/v1/jobs/{job}/withdrawal",
-        **answers(signed(JobWithdrawal), UnknownJob, WrongPhase, DocumentsDeleted),
+        **answers(signed(JobWithdrawal)),
     )
     async def show_withdrawal(job: JobId) -> Response:
         """Serve the withdrawal as the job's analyst signed it: 409 if the job is not withdrawn."""
@@ -362,7 +332,7 @@ def create_app(
 
     @app.get(
         "/v1/jobs/{job}/rounds/{number}",
-        **answers(signed(RoundSpec), *_ENDED, JobFinished, pending=_STATE),
+        **answers(signed(RoundSpec), pending=_STATE),
     )
     async def show_round(job: JobId, number: RoundNumber, wait: WaitSeconds = 0) -> Response:
         """Serve the signed round spec once all services accepted it: 202 before, 410 never."""
@@ -382,7 +352,7 @@ def create_app(
 
     @app.get(
         "/v1/jobs/{job}/result",
-        **answers(signed(PosteriorReport), *_KEPT, pending=_STATE),
+        **answers(signed(PosteriorReport), pending=_STATE),
     )
     async def show_result(job: JobId, wait: WaitSeconds = 0) -> Response:
         """Serve the signed posterior report: 202 while there is none, 410 if the job failed."""
@@ -402,10 +372,6 @@ def create_app(
         "/v1/jobs/{job}/certificate",
         **answers(
             BINARY,
-            *_KEPT,
-            WrongPhase,
-            CertificateIncomplete,
-            ChangedReport,
             as_type="application/gzip",
         ),
     )

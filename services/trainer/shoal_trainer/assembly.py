@@ -25,7 +25,6 @@ from shoal_service.keeping import Keeper, keeping_routes
 from shoal_service.running import ServiceSettings
 from shoal_service.storage import retention
 from shoal_service.storage.retention import MOST_JOBS, Retention, delete_some
-from shoal_service.storage.shared_manifests import SharedManifests
 from shoal_trainer import schema
 from shoal_trainer.app import create_app
 from shoal_trainer.certifying import Certifier
@@ -93,7 +92,6 @@ def assemble_crowds(
         UnknownManifest: an open one is bound to a manifest that is not on file.
     """
     with resources.starting():
-        resources.adopt_manifests()
         for job, _ in resources.storage.run_here(store.open_crowds):
             crowd = resources.storage.run_here(partial(store.find_crowd, job=job))
             resources.book.get(crowd.request.body.manifest)
@@ -144,7 +142,7 @@ def assemble_replica(
             "SHOAL_SERVES=crowds is for a process beside the one that conducts rounds: set "
             "SHOAL_DATABASE_URL to the PostgreSQL database that both share"
         )
-    resources = Resources.open(schema, alone=False, manifests=schema.manifests, **given)
+    resources = Resources.open(schema, alone=False, **given)
     crowds = assemble_crowds(resources, random_bytes, draws_at_once=draws_at_once)
     app = resources.application(
         "Shoal trainer, crowd jobs",
@@ -258,8 +256,7 @@ def assemble(
             # transactions, and crowd jobs need no lock on the whole database, for other processes
             # serve them too
             storage = service.open_storage(schema, url, own=resources.book.current, alone=False)
-            manifests = SharedManifests(resources.book, schema.manifests)
-            crowds = replace(resources, storage=storage, manifests=manifests)
+            crowds = replace(resources, storage=storage)
             resources.on_close.append(storage.close)
         serving = assemble_crowds(crowds, random_bytes, draws_at_once=draws_at_once)
     serving.resources.vitals.watch_open_rounds(runner.oldest_open)  # of the one that is served

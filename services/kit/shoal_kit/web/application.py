@@ -4,7 +4,7 @@
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from time import perf_counter
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from shoal_kit.vitals import Vitals
 from shoal_kit.web.answers import AnswerLimits
 from shoal_kit.web.logs import describe_exception
-from shoal_kit.web.openapi import TEXT, Application, answers, only_with, refusals
+from shoal_kit.web.openapi import REFUSALS, TEXT, Application, answers, only_with
 from shoal_kit.web.problems import (
     PROBLEM_IN_SCOPE,
     http_problem,
@@ -146,8 +146,7 @@ class BodyLimits:
 
     A body with a content encoding is refused with 415, so that bytes counted are bytes read.
 
-    `limit_bytes_by_ending` sets other bounds for paths with certain endings. Bodies sent to paths
-    with endings in `streamed` are not kept in memory, and so not counted there. A body may take
+    `limit_bytes_by_ending` sets other bounds for paths with certain endings. A body may take
     `grace_seconds`, and a second more for each `slowest_bytes_per_second` of it that arrived, so
     that a large body over a slow line passes and a silent peer holds nothing for long.
 
@@ -166,7 +165,6 @@ class BodyLimits:
         *,
         limit_bytes: int,
         limit_bytes_by_ending: Mapping[str, int],
-        streamed: Collection[str],
         grace_seconds: float,
         slowest_bytes_per_second: float,
         in_memory_bytes: int,
@@ -174,7 +172,6 @@ class BodyLimits:
         self._app = app
         self._limit_bytes = limit_bytes
         self._limit_bytes_by_ending = dict(limit_bytes_by_ending)
-        self._streamed = tuple(streamed)
         self._grace_seconds = grace_seconds
         self._slowest_bytes_per_second = slowest_bytes_per_second
         self._left_bytes = in_memory_bytes
@@ -189,18 +186,17 @@ class BodyLimits:
         length = fields.get("content-length", "")
         # without one to go by, the bytes are counted
         declared = int(length[:20]) if length.isdecimal() else 0
-        streamed = scope["path"].endswith(self._streamed)
         if declared > limit:
             await http_problem(413, CLOSE)(scope, receive, send)
             return
 
         loop = asyncio.get_running_loop()
-        received = held = 0
+        received = 0
         began: float | None = None
         complete = False
 
         async def bounded_receive() -> Message:
-            nonlocal received, held, began, complete
+            nonlocal received, began, complete
             if complete:  # what follows is a disconnect, and may be awaited for as long as it takes
                 return await receive()
             began = loop.time() if began is None else began
@@ -213,13 +209,11 @@ class BodyLimits:
             if message["type"] == "http.request":
                 size = len(message.get("body", b""))
                 received += size
-                if not streamed:
-                    held += size
-                    self._left_bytes -= size  # given back when the request was answered
+                self._left_bytes -= size  # given back when the request was answered
                 complete = not message.get("more_body", False)
                 if received > limit:
                     raise HTTPException(413, headers=CLOSE)
-                if held and size and held > self._left_bytes:
+                if size and received > self._left_bytes:
                     raise HTTPException(503, headers=LATER)
             return message
 
@@ -233,7 +227,7 @@ class BodyLimits:
         try:
             await self._app(scope, bounded_receive, closing_send)
         finally:
-            self._left_bytes += held
+            self._left_bytes += received
 
     def _limit_for(self, path: str) -> int:
         return next(
@@ -266,7 +260,6 @@ def create_application(
     metrics_token: str | None = None,
     body_limit_bytes: int = DOCUMENT_LIMIT_BYTES,
     body_limit_bytes_by_ending: Mapping[str, int] | None = None,
-    streamed: Collection[str] = (),
     body_grace_seconds: float = 30.0,
     slowest_body_bytes_per_second: float = 16_384.0,
     bodies_in_memory_bytes: int = BODIES_IN_MEMORY_BYTES,
@@ -279,8 +272,7 @@ def create_application(
     application's own, and the place for the service's metrics; `vitals` are read for each look at
     them, and with `metrics_token` only who has it may look.
     `body_limit_bytes_by_ending` bounds the bodies sent to paths with certain endings, for
-    example `{"/shares": 64 << 20}`; `bodies_in_memory_bytes` bounds all bodies together
-    but those to paths with endings in `streamed`, which their routes do not keep in memory;
+    example `{"/shares": 64 << 20}`; `bodies_in_memory_bytes` bounds all bodies together;
     `unsent_bytes` bounds all large answers that peers have not read yet.
     """
     app = Application(
@@ -290,7 +282,7 @@ def create_application(
         redoc_url=None,
         redirect_slashes=False,  # a redirect would repeat the path that was sent
         telemetry=NO_TELEMETRY,
-        responses=refusals(),
+        responses=REFUSALS,
     )
     install_problem_handlers(app)
     ProcessCollector(registry=registry)
@@ -308,7 +300,7 @@ def create_application(
     @app.get(
         "/metrics",
         dependencies=[] if metrics_token is None else [only_with(metrics_token)],
-        **answers(TEXT, 401, as_type="text/plain"),
+        **answers(TEXT, as_type="text/plain"),
     )
     async def metrics() -> Response:
         """Prometheus metrics; none is labelled by client, record or path."""
@@ -321,7 +313,6 @@ def create_application(
         BodyLimits,
         limit_bytes=body_limit_bytes,
         limit_bytes_by_ending=body_limit_bytes_by_ending or {},
-        streamed=streamed,
         grace_seconds=body_grace_seconds,
         slowest_bytes_per_second=slowest_body_bytes_per_second,
         in_memory_bytes=bodies_in_memory_bytes,

@@ -15,37 +15,16 @@ from fastapi.security import HTTPBearer
 from pydantic import AfterValidator
 from pydantic.json_schema import models_json_schema
 
-from shoal_kit.web.problems import HTTP_PROBLEMS, URN, ProblemResponse
+from shoal_kit.web.problems import ProblemResponse
 from shoal_protocol.wire.documents import Document
 from shoal_protocol.wire.encoding import NAME_PATTERN
 from shoal_protocol.wire.errors import (
-    BadSignature,
-    LedgerBroken,
-    MalformedDocument,
-    NotReady,
     ProtocolError,
     UnknownJob,
-    UnknownManifest,
-    UnknownSigner,
-    UnsupportedVersion,
-    WrongManifest,
-    WrongSigner,
 )
-from shoal_protocol.wire.service_errors import StorageUnavailable
 
 JSON: Final = "application/json"
 OCTETS: Final = "application/octet-stream"
-SIGNED: Final = (
-    MalformedDocument,
-    UnsupportedVersion,
-    UnknownManifest,
-    WrongManifest,
-    UnknownSigner,
-    WrongSigner,
-    BadSignature,
-)
-"""Why a signed document is refused, whatever it says."""
-
 _BEARER: Final = HTTPBearer(
     scheme_name="party",
     description="The token in an agent's owner.token, or in a service's operator.token.",
@@ -57,7 +36,6 @@ _DESCRIPTIONS: Final = {
     201: "It is new, and stored durably.",
     202: "There is none yet; this is how it stands.",
 }
-_RETRY_AFTER: Final = {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds."}}
 _PROBLEM: Final = {
     "type": "object",
     "description": "A problem document (RFC 9457) with a remedy.",
@@ -129,38 +107,27 @@ def having(*fields: str) -> JsonSchema:
     return {"type": "object", "required": list(fields)}
 
 
-def refusals(*refuses: type[ProtocolError] | int) -> dict[int | str, dict[str, Any]]:
-    """Return FastAPI's `responses` of a route: the problems that it and every route may answer.
-
-    A number stands for the problem that an HTTP status has by itself.
-    """
-    titles: dict[int, dict[str, str]] = {}
-    for refusal in (413, 415, 422, 500, *refuses, NotReady, StorageUnavailable, LedgerBroken):
-        if isinstance(refusal, int):
-            titles.setdefault(refusal, {}).update([HTTP_PROBLEMS[refusal][:2]])
-        else:
-            titles.setdefault(refusal.status, {})[refusal.code] = refusal.title
-    return {status: _problems(status, by_code) for status, by_code in sorted(titles.items())}
-
-
-def _problems(status: int, titles: Mapping[str, str]) -> dict[str, Any]:
-    """Return the declaration of a status whose problems have these titles, by their codes."""
-    schema = {
-        "$ref": f"{_REFERENCE}Problem",
-        "properties": {"type": {"enum": [f"{URN}{code}" for code in titles]}},
+REFUSALS: Final[dict[int | str, dict[str, Any]]] = {
+    "default": {
+        "description": "Why it is refused. 503 is plain text where too many connections are open.",
+        "content": {
+            ProblemResponse.media_type: {"schema": {"$ref": f"{_REFERENCE}Problem"}},
+            "text/plain": {"schema": TEXT},
+        },
+        "headers": {
+            "Retry-After": {
+                "schema": {"type": "integer"},
+                "description": "Seconds after which the same request may be sent again.",
+            }
+        },
     }
-    content = {ProblemResponse.media_type: {"schema": schema}}
-    declared: dict[str, Any] = {"description": "; ".join(titles.values()), "content": content}
-    if status in (429, 503):
-        declared["headers"] = _RETRY_AFTER
-    if status == 503:  # before there is a request: too many connections are open
-        content["text/plain"] = {"schema": {"type": "string"}}
-    return declared
+}
+"""FastAPI's `responses` of every route; the protocol's document says which codes there are."""
 
 
 def answers(
     gives: JsonSchema,
-    *refuses: type[ProtocolError] | int,
+    *,
     statuses: tuple[int, ...] = (200,),
     as_type: str = JSON,
     takes: JsonSchema | None = None,
@@ -171,7 +138,6 @@ def answers(
 
     It gives `gives` with each of `statuses`, in `as_type`; with `pending` it may give that and 202.
     A body that it takes has the schema `takes` in `as_body`: JSON is to be in canonical form.
-    `refuses` is as for `refusals`.
     """
     responses: dict[int | str, dict[str, Any]] = {
         status: {"description": _DESCRIPTIONS[status], "content": {as_type: {"schema": gives}}}
@@ -181,9 +147,7 @@ def answers(
         responses[202] = {"description": _DESCRIPTIONS[202], "content": {JSON: {"schema": pending}}}
     extra: dict[str, Any] = {}
     if takes is not None:
-        refuses += (408,)
         extra["requestBody"] = {"required": True, "content": {as_body: {"schema": takes}}}
-    responses |= refusals(*refuses)
     return {
         "status_code": statuses[0],
         "response_class": Response,

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from shoal_kit.startup import StartupRefused
-from shoal_kit.web.answers import CUT, PIECE_BYTES
+from shoal_kit.web.answers import PIECE_BYTES
 from shoal_kit.web.logs import describe_exception
 
 HEAD_LIMIT_BYTES: Final = 64 << 10
@@ -49,7 +49,7 @@ class BoundedHeads(HttpToolsProtocol):
     """
 
     head_seconds = 20.0
-    unread_seconds = 30.0
+    unread_seconds = 20.0
 
     _besides_body_bytes = 0
     _body_bytes = 0
@@ -91,7 +91,6 @@ class BoundedHeads(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._besides_body_bytes = self._body_bytes = 0
-        self.scope["extensions"] = {CUT: self.transport.abort}  # type: ignore[dict-item]
         if self._head_timer is None:
             self._expect_head()
 

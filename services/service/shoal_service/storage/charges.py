@@ -5,17 +5,14 @@ afterwards names the hash of an entry behind them. Price and population are thos
 spec, which is on file.
 """
 
-import math
 from collections import Counter
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, Table, select
 
 from shoal_protocol.journal import EMPTY, Head, Link
-from shoal_protocol.privacy.accounting import Balances, Cost
-from shoal_protocol.privacy.job_costs import epsilon_at
+from shoal_protocol.privacy.accounting import Balances
 from shoal_protocol.rounds.attestations import CHARGE, RETURN, Charge, charge_body
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import decode
@@ -24,8 +21,6 @@ from shoal_protocol.wire.errors import LedgerBroken
 from shoal_protocol.wire.phases import Phase
 from shoal_service.storage.journal import JournalTables, JournalWriter, read_entry
 
-# each takes a millisecond, and anybody may ask again and again
-_KEPT_EPSILONS: Final = 1 << 16
 _MOST_ENTRIES: Final = (1 << 63) - 1  # no bound
 
 
@@ -43,10 +38,10 @@ class Charged(NamedTuple):
         change = balances.add if self.kind == CHARGE else balances.take_back
         change(self.spec.clients(), self.spec.cost)
 
-    def shown(self, cumulative: Cost) -> "Line":
-        """Return the entry as it is listed; `cumulative` is what a client has spent up to it."""
+    def shown(self) -> dict[str, Any]:
+        """Return the entry as it is listed."""
         spec = self.spec
-        fields = {
+        return {
             "number": self.head.number,
             "hash": self.head.hash,
             "kind": self.kind,
@@ -57,28 +52,6 @@ class Charged(NamedTuple):
             "mu": spec.mu,
             "epsilon": spec.epsilon,
         }
-        return Line(fields, cumulative)
-
-
-class Line(NamedTuple):
-    """An entry as it is listed, and the most that a client of its population has spent up to it."""
-
-    fields: dict[str, Any]
-    cumulative: Cost
-
-    def shown(self, delta: float) -> dict[str, Any]:
-        """Return the line as it is served, with epsilon at `delta`, None where that is infinite."""
-        epsilon = _epsilon(self.cumulative, delta)
-        return self.fields | {
-            "cumulative_mu": self.cumulative.mu,
-            "cumulative_epsilon": epsilon if math.isfinite(epsilon) else None,
-            "delta": delta,
-        }
-
-
-@lru_cache(_KEPT_EPSILONS)
-def _epsilon(cost: Cost, delta: float) -> float:
-    return epsilon_at(delta, cost)
 
 
 class Charges:
@@ -183,7 +156,7 @@ class Ledger:
         self.last = EMPTY
         """The charge or return that was read last."""
         self._of_job = Counter[str]()
-        self._lines: list[Line] = []
+        self._lines: list[dict[str, Any]] = []
 
     def follow(self, db: Connection) -> Iterator[Charged]:
         """Count and yield the charges that are new here.
@@ -201,10 +174,10 @@ class Ledger:
                     raise LedgerBroken(what)
             charged.apply_to(self.balances)
             self.last = charged.head
-            self._lines.append(charged.shown(self.balances.largest(charged.spec.clients())))
+            self._lines.append(charged.shown())
             yield charged
 
-    def page(self, db: Connection, *, after: int, count: int) -> list[Line]:
+    def page(self, db: Connection, *, after: int, count: int) -> list[dict[str, Any]]:
         """Return up to `count` charges and returns that follow the first `after`.
 
         Raises:

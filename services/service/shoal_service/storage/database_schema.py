@@ -26,7 +26,7 @@ from sqlalchemy import (
     select,
 )
 
-from shoal_kit.database_file import DAMAGED, pages_are_whole, schema_refusal
+from shoal_kit.database_file import DAMAGED, DATABASE, pages_are_whole, schema_refusal
 from shoal_kit.manifest_book import refuse_foreign
 from shoal_kit.startup import StartupRefused, replace
 from shoal_protocol.trust.manifest import Consortium
@@ -173,7 +173,7 @@ def is_postgresql_url(url: str) -> bool:
 
 
 def check_choice(
-    data_directory: Path, role: str, database_url: str | None, own: Consortium | None = None
+    data_directory: Path, database_url: str | None, own: Consortium | None = None
 ) -> None:
     """Refuse another kind of database than the one that holds the service's state.
 
@@ -185,7 +185,7 @@ def check_choice(
     marker = data_directory / MARKER
     if own is not None and marker.exists():
         refuse_foreign(data_directory, marker.read_text().split()[-1], own)
-    file = data_directory / f"{role}.sqlite"
+    file = data_directory / DATABASE
     if database_url and file.exists():
         raise StartupRefused(
             f"{_SETTING} is set, but {file} holds this service's state, and there is no "

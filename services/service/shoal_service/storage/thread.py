@@ -5,15 +5,12 @@ import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection, Engine
 
 from shoal_protocol.wire.service_errors import StorageUnavailable
-from shoal_service.storage.database import sqlstate, translating_storage_errors
-
-_ATTEMPTS: Final = 5  # at a transaction that others were in the way of
-_IN_THE_WAY: Final = ("40001", "40P01")  # SQLSTATE: serialisation failure, deadlock
+from shoal_service.storage.database import translating_storage_errors
 
 Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
@@ -39,11 +36,11 @@ class StorageThread:
     ) -> Answer:
         """Run `transaction(connection, ...)`; what it wrote is durable on return.
 
-        It commits as a whole or not at all, also if the caller stops waiting for it. One that
-        PostgreSQL broke off in favour of another process's is begun again from its start.
+        It commits as a whole or not at all, also if the caller stops waiting for it.
 
         Raises:
-            StorageUnavailable: nothing was stored.
+            StorageUnavailable: nothing was stored; PostgreSQL may have broken it off in favour of
+                another process's.
         """
         return await asyncio.get_running_loop().run_in_executor(
             self._executor, self._transact, transaction, arguments, named
@@ -61,15 +58,8 @@ class StorageThread:
     def _transact(
         self, transaction: Callable[..., Answer], arguments: tuple[Any, ...], named: dict[str, Any]
     ) -> Answer:
-        attempt = 1
-        while True:
-            try:
-                with translating_storage_errors(), self._engine.begin() as db:
-                    return transaction(db, *arguments, **named)
-            except StorageUnavailable as error:
-                if attempt == _ATTEMPTS or sqlstate(error.__cause__) not in _IN_THE_WAY:
-                    raise
-                attempt += 1
+        with translating_storage_errors(), self._engine.begin() as db:
+            return transaction(db, *arguments, **named)
 
     @property
     def is_shared(self) -> bool:

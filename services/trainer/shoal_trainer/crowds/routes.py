@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from shoal_kit.web.openapi import (
     ANY,
-    SIGNED,
     After,
     JobId,
     answers,
@@ -21,31 +20,22 @@ from shoal_kit.web.openapi import (
     stores,
 )
 from shoal_protocol.crowds.draws import (
-    CrowdClosed,
     CrowdClosing,
     CrowdJobRequest,
     CrowdOpening,
     Draw,
     InstanceHead,
-    RefusedDraw,
     Submission,
     SubmissionReceipt,
 )
-from shoal_protocol.crowds.submissions import ContributionsUsedUp, RefusedSubmission, SessionExpired
 from shoal_protocol.jobs.job_state import Approvals
 from shoal_protocol.jobs.membership import HolderQuery, JobWithdrawal
 from shoal_protocol.wire.documents import decode
 from shoal_protocol.wire.encoding import canonical_json, format_time, parse_canonical_json
 from shoal_protocol.wire.errors import (
-    MalformedDocument,
     ProtocolError,
-    RefusedJob,
-    RevokedHolder,
-    UnknownHolder,
-    UnknownJob,
 )
 from shoal_protocol.wire.phases import CrowdPhase
-from shoal_protocol.wire.service_errors import BudgetExceeded, ConflictingDocument, StaleQuery
 from shoal_service.replies import (
     Count,
     document,
@@ -58,7 +48,7 @@ from shoal_studies.study_request import JobsQuery
 from shoal_trainer import memberships, schema
 from shoal_trainer.crowds import store
 from shoal_trainer.crowds.conducting import Conductor
-from shoal_trainer.crowds.drawing import Draws, TooManyDraws
+from shoal_trainer.crowds.drawing import Draws
 from shoal_trainer.crowds.store import CrowdBook, open_crowds
 from shoal_trainer.crowds.submitting import Submissions
 from shoal_trainer.resources import Resources
@@ -157,9 +147,6 @@ def crowd_routes(crowds: Crowds) -> APIRouter:
         "",
         **stores(
             having("job"),
-            *SIGNED,
-            RefusedJob,
-            BudgetExceeded,
             takes=signed(CrowdJobRequest),
         ),
     )
@@ -172,10 +159,6 @@ def crowd_routes(crowds: Crowds) -> APIRouter:
         "/list",
         **answers(
             listed_as("crowds", having("job", "phase")),
-            *SIGNED,
-            UnknownHolder,
-            RevokedHolder,
-            StaleQuery,
             takes={"anyOf": [signed(HolderQuery), signed(JobsQuery)]},
         ),
     )
@@ -202,17 +185,17 @@ def crowd_routes(crowds: Crowds) -> APIRouter:
         """Say that the method is wrong, not that there is no such job."""
         raise HTTPException(405)
 
-    @router.get("/{job}", **answers(_STATE, UnknownJob))
+    @router.get("/{job}", **answers(_STATE))
     async def show_crowd(job: JobId) -> Response:
         """Say where the crowd job stands: contributions, spread over instances, and until when."""
         return document(await state_of(job))
 
-    @router.get("/{job}/request", **answers(signed(CrowdJobRequest), UnknownJob))
+    @router.get("/{job}/request", **answers(signed(CrowdJobRequest)))
     async def show_request(job: JobId) -> Response:
         """Serve the request as its analyst signed it."""
         return document((await book.find(job)).request.encode())
 
-    @router.get("/{job}/opening", **answers(signed(CrowdOpening), UnknownJob))
+    @router.get("/{job}/opening", **answers(signed(CrowdOpening)))
     async def show_opening(job: JobId) -> Response:
         """Serve the signed opening: the first instances, and the commitment to the seed."""
         crowd = await book.find(job)
@@ -222,10 +205,6 @@ def crowd_routes(crowds: Crowds) -> APIRouter:
         "/{job}/draws",
         **answers(
             signed(Draw),
-            UnknownJob,
-            MalformedDocument,
-            CrowdClosed,
-            TooManyDraws,
             takes=ANY,
         ),
     )
@@ -237,16 +216,6 @@ def crowd_routes(crowds: Crowds) -> APIRouter:
         "/{job}/submissions",
         **stores(
             signed(SubmissionReceipt),
-            UnknownJob,
-            *SIGNED,
-            UnknownHolder,
-            RevokedHolder,
-            RefusedDraw,
-            SessionExpired,
-            RefusedSubmission,
-            ConflictingDocument,
-            ContributionsUsedUp,
-            CrowdClosed,
             takes=signed(Submission),
         ),
     )
@@ -255,7 +224,7 @@ def crowd_routes(crowds: Crowds) -> APIRouter:
         receipt, is_new = await crowds.submissions.take(job, await request.body())
         return document(receipt, 201 if is_new else 200)
 
-    @router.get("/{job}/instances", **answers(having("instances"), UnknownJob))
+    @router.get("/{job}/instances", **answers(having("instances")))
     async def show_instances(job: JobId) -> Response:
         """Show all instances as they are at one moment."""
         instances = await storage.run(store.snapshot, (await book.find(job)).number)
@@ -266,7 +235,7 @@ def crowd_routes(crowds: Crowds) -> APIRouter:
         state = {"job": job, "contributions": contributions, "instances": revisions}
         return await asyncio.to_thread(shown, state)
 
-    @router.get("/{job}/log/{instance}", **answers(having("entries"), UnknownJob, UnknownInstance))
+    @router.get("/{job}/log/{instance}", **answers(having("entries")))
     async def show_log(
         job: JobId, instance: InstanceIndex, after: After = 0, count: Count = 1000
     ) -> Response:
@@ -284,7 +253,7 @@ def crowd_routes(crowds: Crowds) -> APIRouter:
             )
         )
 
-    @router.get("/{job}/closing", **answers(signed(CrowdClosing), UnknownJob, pending=_STATE))
+    @router.get("/{job}/closing", **answers(signed(CrowdClosing), pending=_STATE))
     async def show_closing(job: JobId, wait: WaitSeconds = 0) -> Response:
         """Serve the signed closing: the last instances, and the seed. 202 while it is open."""
         number = (await book.find(job)).number
@@ -299,8 +268,6 @@ def crowd_routes(crowds: Crowds) -> APIRouter:
         "/{job}/closing",
         **stores(
             signed(CrowdClosing),
-            UnknownJob,
-            *SIGNED,
             takes=signed(JobWithdrawal),
         ),
     )

@@ -281,7 +281,6 @@ class CrowdBook:
         return known
 
     def _look_up(self, db: Connection, job: str) -> CrowdRecord:
-        manifests = self._resources.manifests
-        if manifests is not None:  # another process may have opened it under a newer one
-            manifests.exchange(db)
+        # another process may have opened it under a newer manifest
+        self._resources.manifests.exchange(db)
         return find_crowd(db, job)
