@@ -5,13 +5,25 @@ from typing import Annotated, Final
 
 import typer
 
-from shoal_command.terminal import AsJson, tell
+from shoal_command.terminal import AsJson, say, tell
 from shoal_consortium import dictionary_files
 from shoal_consortium.party_files import read_signing_key
 
 app = typer.Typer(no_args_is_help=True, help="Agree on variables: the consortium's dictionary.")
 
 EXAMPLE: Final = Path(__file__).with_name("dictionary.toml")
+
+
+@app.command()
+def draft(
+    file: Annotated[Path, typer.Argument(help="A CSV file of one data holder.")],
+) -> None:
+    """Print a dictionary to finish by hand, from the names and types of a file's columns.
+
+    It has no value of the file: bounds and levels come from general knowledge. A file whose first
+    line may be a person's values is refused.
+    """
+    say(dictionary_files.draft(file))
 
 
 @app.command()
