@@ -253,7 +253,8 @@ def test_an_interrupted_fit_leaves_a_job_that_can_be_resumed(
     with pytest.raises(JobInterrupted) as raised:
         regression().fit(there)
     job = raised.value.job
-    assert raised.value.acknowledged == (f"federation.resume('{job}')" in str(raised.value))
+    assert raised.value.acknowledged == (path == "/result")
+    assert f"federation.resume('{job}')" in str(raised.value)
     assert job == decode(trainer.requests[0], StudyRequest).digest
     trainer.finish(job)
     assert regression().fit_from(there.resume(job)).report_ is not None
@@ -313,10 +314,27 @@ def test_a_trainer_that_stumbles_gets_the_same_request_again(
 
 def test_a_trainer_that_is_away_for_good_is_given_up(world: World, waits: list[float]) -> None:
     world.wire.scripts["trainer"] = lambda request: httpx.Response(502)
+    there = federation(world)
     with pytest.raises(Unavailable, match=r"https://trainer\.example.*answered 502"):
-        federation(world).submit(regression().to_task())
+        there.variables()
     assert len(waits) == trainer_line.TRIES - 1
     assert 15.0 < sum(waits) < 25.0
+
+
+def test_who_hears_nothing_of_a_job_that_was_handed_in_is_told_its_id_and_not_to_pay_twice(
+    world: World, trainer: ReportingTrainer, waits: list[float]
+) -> None:
+    def silent(request: httpx.Request) -> httpx.Response:
+        trainer(request)
+        raise httpx.ReadTimeout("no answer in time")
+
+    world.wire.scripts["trainer"] = silent
+    with pytest.raises(Unavailable, match="may have taken the job, or not") as raised:
+        federation(world).submit(regression().to_task())
+    sent = decode(trainer.requests[-1], StudyRequest).digest
+    assert f"federation.resume('{sent}')" in str(raised.value)
+    assert raised.value.__suppress_context__
+    assert len(waits) >= trainer_line.PATIENT_TRIES - 1
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Who may submit, who may join, and what budgets allow, over HTTP."""
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -12,8 +13,9 @@ from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.trust.roster_changes import with_revoked
 from shoal_protocol.wire.service_errors import StorageUnavailable
 from shoal_studies.study_request import StudyRequest
-from shoal_trainer import memberships
+from shoal_trainer import joining, memberships
 from shoal_trainer.assembly import Service
+from shoal_trainer.jobs import check_request
 from tests.trainer.conftest import Assemble
 from tests.trainer.test_jobs import JOB, joined, ledger, running, state
 from tests.trainer.test_listing import ask, query
@@ -67,6 +69,37 @@ async def test_a_job_is_refused(
     trainer: Service, clock: HandMovedClock, changes: dict[str, Any], code: str
 ) -> None:
     assert await post(trainer, "/v1/jobs", signed_job(job(**changes))) == code
+    listed = await ask(trainer, query(clock))
+    assert listed.json()["jobs"] == []
+
+
+async def test_a_job_that_is_sent_again_while_it_is_judged_is_judged_and_stored_once(
+    trainer: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged: list[str] = []
+
+    def slow(request: StudyRequest, *arguments: Any, **named: Any) -> None:
+        check_request(request, *arguments, **named)
+        judged.append(request.digest)
+        time.sleep(0.2)
+
+    monkeypatch.setattr(joining, "check_request", slow)
+    first = asyncio.create_task(post(trainer, "/v1/jobs", signed_job(JOB)))
+    while not judged:
+        await asyncio.sleep(0.01)
+    again = await asyncio.gather(*[post(trainer, "/v1/jobs", signed_job(JOB)) for _ in range(3)])
+    assert [await first, *again] == [201, 200, 200, 200]
+    assert judged == [JOB.digest]
+
+
+async def test_a_job_whose_deadline_passes_while_it_is_judged_is_refused_and_not_stored(
+    trainer: Service, clock: HandMovedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(request: StudyRequest, *_: Any, **__: Any) -> None:
+        clock.move((request.join_deadline - clock()).total_seconds())
+
+    monkeypatch.setattr(joining, "check_request", slow)
+    assert await post(trainer, "/v1/jobs", signed_job(JOB)) == "refused-job"
     listed = await ask(trainer, query(clock))
     assert listed.json()["jobs"] == []
 

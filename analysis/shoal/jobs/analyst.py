@@ -33,6 +33,7 @@ from shoal.jobs.job_failures import (
     JobRefused,
     OutOfBudget,
     failure,
+    in_doubt,
     naming_columns,
 )
 from shoal.jobs.job_settings import CrowdSettings, JobSettings
@@ -161,11 +162,14 @@ class JobHandle(ABC, Generic[RequestT, StateT, ResultT]):
             OutOfBudget: too few clients can pay for it.
             JobRefused: the trainer does not take it, for another reason.
             JobInterrupted: by the user; the trainer may have taken the job, or not.
+            Unavailable: no answer, several times; the trainer may have taken the job, or not.
         """
         try:
-            answer = self._line.ask(self._path, request.encode())
+            answer = self._line.ask(self._path, request.encode(), tries=PATIENT_TRIES)
         except KeyboardInterrupt:
             raise JobInterrupted(self.id, acknowledged=False) from None
+        except Unavailable as error:
+            raise Unavailable(f"{error}. {in_doubt(self.id)}") from None
         refuse(answer, request.body)
         return self
 
@@ -584,12 +588,12 @@ class Analyst:
             Unavailable: the trainer did not answer, several times.
             ProtocolError: the trainer's answer is malformed.
         """
-        request = self.request(task, settings).body
+        request, now = self.request(task, settings).body, self.clock()
         asked = JobCheck(manifest=request.manifest, analyst=self.name, request=request)
         word = self._shown("/v1/jobs/check", self.signed(asked), TrainersWord)
         pages = self._pages("/v1/declarations/list", DeclarationPage)
         declared = newest((each for page in pages for each in page.documents), self.book)
-        return report(request, word, declared, self.book, now=self.clock())
+        return report(request, word, declared, self.book, now=now)
 
     def _shown(self, path: str, asked: Signed[Any], shape: type[ShapeT]) -> ShapeT:
         """Return what the trainer shows to who signed a query, in the shape it must have."""

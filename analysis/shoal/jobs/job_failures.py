@@ -55,6 +55,15 @@ def failure(code: str, reason: str) -> JobFailed | JobRefused | ProtocolError:
     return JobFailed(reason.removeprefix("job-failed: "))
 
 
+def in_doubt(job: str) -> str:
+    """Say what to do about a job that the trainer may have taken, or not."""
+    return (
+        f"The trainer may have taken the job, or not; its id is {job}. See `shoal job list`. If it "
+        f"is there, go on with it: for a model, estimator.fit_from(federation.resume({job!r})). A "
+        "new fit is another job, at a price of its own"
+    )
+
+
 class JobInterrupted(KeyboardInterrupt):
     """Handing in a job, or the wait for it, was interrupted. `job` is its id.
 
@@ -66,7 +75,7 @@ class JobInterrupted(KeyboardInterrupt):
             f"interrupted, but the job goes on; its id is {job}. To come back: "
             f"estimator.fit_from(federation.resume({job!r}))"
             if acknowledged
-            else f"interrupted; the job was not acknowledged, and may not have been opened: {job}"
+            else f"interrupted. {in_doubt(job)}"
         )
         self.job = job
         self.acknowledged = acknowledged

@@ -198,6 +198,16 @@ class CertificateIncomplete(ProtocolError):
     remedy = "Ask again later: the trainer goes on asking the Compute nodes that are missing."
 
 
+def check_deadline(request: StudyRequest, now: datetime) -> None:
+    """Refuse a job that nobody can join any more.
+
+    Raises:
+        RefusedJob
+    """
+    if request.join_deadline <= now:
+        raise RefusedJob(passed_message("join_deadline", request.join_deadline, now))
+
+
 def check_request(request: StudyRequest, consortium: Consortium, *, now: datetime) -> None:
     """Refuse a job that can never run; its signature was checked.
 
@@ -208,8 +218,7 @@ def check_request(request: StudyRequest, consortium: Consortium, *, now: datetim
     Raises:
         RefusedJob: the detail says what to change.
     """
-    if request.join_deadline <= now:
-        raise RefusedJob(passed_message("join_deadline", request.join_deadline, now))
+    check_deadline(request, now)
     check_study(request, consortium.manifest)
     if reason := job_refusal(request, consortium.manifest.policy, now=now):
         raise RefusedJob(reason)

@@ -37,7 +37,7 @@ from shoal_studies.study_request import JobCheck, StudyRequest
 from shoal_trainer import memberships, schema, store
 from shoal_trainer.declarations import Declarations, in_words
 from shoal_trainer.dictionaries import Dictionaries
-from shoal_trainer.jobs import check_affordable, check_request
+from shoal_trainer.jobs import check_affordable, check_deadline, check_request
 from shoal_trainer.peers import Peers
 from shoal_trainer.releases import uncertified_jobs
 from shoal_trainer.resources import Resources
@@ -83,6 +83,8 @@ class Joining:
         self._began_at = resources.clock()
         self._in_doubt: set[str] = set()  # jobs of which the storage did not say what is on file
         self._admission = asyncio.Lock()
+        self._judging = asyncio.Lock()
+        self._judged = ""  # the last job that was found possible
         resources.storage.run_here(self._restore)
 
     def _restore(self, db: Connection) -> None:
@@ -118,6 +120,7 @@ class Joining:
                 data holders declare.
         """
         own = self._resources
+        asked_at = own.clock()
         signed = await own.read(encoded, StudyRequest)
         if await own.storage.run(store.find_jobs, schema.jobs.c.id == signed.digest):
             return signed.digest, False
@@ -125,10 +128,12 @@ class Joining:
         consortium.verify(signed)
         if (trainer := consortium.manifest.trainer.name) != own.name:
             raise RefusedJob(f"{trainer} is the trainer now")
-        await self._check(signed.body, consortium)
+        await self._check(signed.body, consortium, now=asked_at)
         await self._declarations.check(signed.body, consortium)
+        check_deadline(signed.body, own.clock())  # judging it takes time
         is_new = await own.storage.run(store.add_job, signed, at=own.clock())
-        log.info("job submitted", job=signed.digest)
+        if is_new:
+            log.info("job submitted", job=signed.digest)
         own.wake.set()
         return signed.digest, is_new
 
@@ -152,7 +157,7 @@ class Joining:
         consortium = own.book.in_force(signed.body.manifest)
         consortium.verify(signed)
         try:
-            await self._check(request, consortium)
+            await self._check(request, consortium, now=asked_at)
         except (RefusedJob, BudgetExceeded) as error:
             refusal = {"code": error.code, "detail": str(error)}
         enrolled, cap = consortium.roster.enrolled_set, consortium.manifest.policy.cap
@@ -179,13 +184,17 @@ class Joining:
                 return
             await asyncio.sleep(HEARING_SECONDS / HEARINGS)
 
-    async def _check(self, request: StudyRequest, consortium: Consortium) -> None:
+    async def _check(self, request: StudyRequest, consortium: Consortium, *, now: datetime) -> None:
+        """Refuse a job that cannot run; one that is sent again meanwhile is judged once."""
         own, terms = self._resources, request.terms
         as_levels = set(terms.query_names) <= COUNTING
         await self._dictionaries.check(
             terms.read, as_levels=as_levels, event=request.task.coded_event
         )
-        await asyncio.to_thread(check_request, request, consortium, now=own.clock())
+        async with self._judging:
+            if request.digest != self._judged:
+                await asyncio.to_thread(check_request, request, consortium, now=now)
+                self._judged = request.digest
         check_affordable(request, consortium, own.committed)
 
     async def take(self, job: str, encoded: bytes) -> int:
