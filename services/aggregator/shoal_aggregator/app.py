@@ -39,7 +39,6 @@ from shoal_service.replies import (
     taken,
 )
 from shoal_service.service import Resources
-from shoal_service.storage.journal import Journal
 from shoal_service.view import by_phase
 from shoal_service.waiting import WaitSeconds
 
@@ -52,7 +51,7 @@ _OUTCOME: Final = listed_as(
 )
 
 
-def create_app(aggregator: Aggregator, journal: Journal, resources: Resources) -> FastAPI:
+def create_app(aggregator: Aggregator, resources: Resources) -> FastAPI:
     """Return the ASGI application of `aggregator`."""
 
     run = resources.storage.run
@@ -125,5 +124,5 @@ def create_app(aggregator: Aggregator, journal: Journal, resources: Resources) -
         await run(store.state_of, round_id)
         return listed(await run(store.find_partial_sums, round_id, Standing.WRONG))
 
-    app.include_router(journal_routes(journal))
+    app.include_router(journal_routes(aggregator.keepers))
     return app

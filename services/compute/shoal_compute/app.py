@@ -62,7 +62,6 @@ from shoal_service.replies import (
     taken,
 )
 from shoal_service.service import Resources
-from shoal_service.storage.journal import Journal
 from shoal_service.view import Look
 
 _OUTCOMES: Final = listed_as("outcomes", having("status"))
@@ -132,7 +131,6 @@ def create_app(
     rounds: RoundBook,
     announcements: Announcements,
     totals: Totals,
-    journal: Journal,
     uploads: Uploads,
     jobs: Jobs,
     charges: ChargesAnswers,
@@ -275,7 +273,7 @@ def create_app(
         return document(await gossip.receive(await request.body()))
 
     app.include_router(upload_routes(uploads))
-    app.include_router(journal_routes(journal))
+    app.include_router(journal_routes(keepers))
     return app
 
 
