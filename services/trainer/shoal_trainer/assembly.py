@@ -49,7 +49,6 @@ from shoal_trainer.schema import (
     partial_sums,
     rounds,
     totals,
-    withdrawals,
 )
 from shoal_trainer.store import list_jobs, newest_of
 
@@ -172,7 +171,7 @@ def _due(db: Connection, before: datetime) -> Sequence[str]:
     return db.execute(chosen).scalars().all()
 
 
-DELETED: Final = (certificates, totals, partial_sums, memberships, withdrawals)
+DELETED: Final = (certificates, totals, partial_sums, memberships)
 """Tables of documents that go. Requests, rounds and the journal stay, without reports."""
 
 
