@@ -166,15 +166,19 @@ class Keeper:
         """
         if self._own.name in await self._own.storage.run(self._all):
             return
-        others, copied = keepers_of(self._own.book.current.manifest, self._own.name), []
-        for other in others:
-            with suppress(Unavailable, ProtocolError, ValueError):
-                copied.append(await self.ask(other, copies=True))
+        others = keepers_of(self._own.book.current.manifest, self._own.name)
+        asked = await asyncio.gather(*map(self._copied, others))
+        copied = [each for each in asked if each is not None]
         if 2 * len(copied) <= len(others):
             self._pace.failed(self._own.clock())
         else:
             heads = [each for answer in copied for each in answer.heads]
             await self._own.storage.run(self._adopt, [*filter(self._is_a_services, heads)])
+
+    async def _copied(self, other: ServiceParty) -> KeptHeads | None:
+        with suppress(Unavailable, ProtocolError, ValueError):
+            return await self.ask(other, copies=True)
+        return None
 
     def _is_a_services(self, signed: Signed[JournalHead]) -> bool:
         book, name = self._own.book, signed.signer
