@@ -22,7 +22,6 @@ from shoal_kit.web.openapi import (
     answers,
     having,
     listed_as,
-    object_of,
     signed,
     stores,
 )
@@ -196,12 +195,12 @@ def create_app(
         **stores(
             having("job"),
             *SIGNED,
-            RefusedJob,
-            takes=object_of(request=signed(JobRequest), withdrawal=signed(JobWithdrawal)),
+            service_errors.MissingRequest,
+            takes=signed(JobWithdrawal),
         ),
     )
     async def withdraw(request: Request) -> Response:
-        """Take {"request", "withdrawal"} of a job, both signed: rounds of it are refused then."""
+        """Take a job's signed withdrawal: rounds of the job are refused then."""
         job, new = await jobs.withdraw(await request.body())
         return taken({"job": job}, is_new=new)
 
