@@ -122,7 +122,7 @@ def create_app(aggregator: Aggregator, resources: Resources) -> FastAPI:
     async def show_wrong_sums(round_id: RoundId) -> Response:
         """Serve the signed partial sums that contradict those of a published round."""
         await run(store.state_of, round_id)
-        return listed(await run(store.find_partial_sums, round_id, Standing.WRONG))
+        return listed(await run(store.find_words, round_id, Standing.WRONG))
 
     app.include_router(journal_routes(aggregator.keepers))
     return app
