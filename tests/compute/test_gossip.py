@@ -261,6 +261,20 @@ async def test_a_round_takes_two_messages_from_each_node_to_each_other_one(
     assert len(sent) == 6 and max(sent.values()) <= 2
 
 
+async def test_nodes_that_do_not_reach_each_other_agree_by_way_of_a_third(
+    federation: Federation,
+) -> None:
+    spec = federation.spec()
+    await federation.announce(spec)
+    await federation.upload_all(spec)
+    federation.wire.cut("compute-0", "compute-1", "/v1/gossip")
+    federation.wire.cut("compute-1", "compute-0", "/v1/gossip")
+    for _ in range(4):
+        await federation.step()
+        federation.clock.move(PERIOD.total_seconds())
+    assert await federation.phases(spec) == ["published"] * 3
+
+
 @pytest.mark.parametrize(
     "value",
     [
