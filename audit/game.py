@@ -18,7 +18,7 @@ from nacl.utils import random
 
 from audit.claims import Claim
 from audit.neighbours import Floats, worst_neighbours
-from shoal_compute.bulks import Packed
+from shoal_compute.shares import Packed
 from shoal_compute.summing import add_up
 from shoal_holder.contribution import draw_noise
 from shoal_holder.noise import NoiseSampler, exact_noise

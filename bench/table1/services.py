@@ -23,7 +23,6 @@ from bench.table1.costs import Cost, Meter
 from bench.table1.floor import Floor
 from shoal import ColumnBounds
 from shoal_compute import shares
-from shoal_compute.bulks import Packed, Place
 from shoal_compute.summing import Summing, sum_shares
 from shoal_compute.uploading import MOST_IN_BULK
 from shoal_consortium.processes import Federation, Process
@@ -189,14 +188,13 @@ class Services:
 async def _summed(path: Path, spec: Signed[RoundSpec], holders: BitMap) -> Uint64Vector:
     engine, summing = open_engine(sqlite_url(path)), Summing()
 
-    async def read(place: Place) -> list[Packed]:
+    async def read(part: BitMap) -> list[shares.Packed]:
         with engine.begin() as db:
-            return shares.read_shares(db, spec.digest, place)
+            return shares.read_shares(db, spec.digest, part)
 
     try:
-        with engine.begin() as db:
-            places = shares.places_of(db, spec.digest, holders, spec.body.dimension)
-        return await sum_shares(spec.body, places, read, summing)
+        parts = shares.parts_of(holders, spec.body.dimension)
+        return await sum_shares(spec.body, parts, read, summing)
     finally:
         summing.close()
         engine.dispose()

@@ -256,6 +256,7 @@ async def test_the_aggregators_abandonment_says_what_the_node_said(
     await announced(aggregator)
     given_up = give_up(1, detail=detail)
     assert await post(aggregator, f"{ROUND_PATH}/ends", given_up) == 201
+    await aggregator.step()
     said = await end_of(aggregator)
     assert isinstance(said, Abandonment) and said.reason.code == "called_off_by_node"
     reason = AbandonmentReason(code="holdings_missing", detail=detail)

@@ -45,8 +45,8 @@ def with_sums(engine: Engine, count: int) -> None:
     with engine.begin() as db:
         assert store.add_round(db, SPEC)
         for signed in SUMS[:count]:
-            taken = Outcome.ENOUGH if signed is SUMS[2] else Outcome.STORED
-            assert aggregator.offer(writer(db), signed) is taken
+            taken = Outcome.DUE if signed is SUMS[2] else Outcome.STORED
+            assert aggregator.offer(db, signed) is taken
 
 
 def writer(db: Connection) -> JournalWriter:
@@ -70,7 +70,7 @@ def test_a_round_is_not_abandoned_over_its_total_while_a_sum_is_missing(engine: 
     with_sums(engine, 2)
     with engine.begin() as db:
         assert not store.abandon(writer(db), ROUND, abandonment, stored=3)
-        aggregator.offer(writer(db), SUMS[2])
+        aggregator.offer(db, SUMS[2])
         assert store.abandon(writer(db), ROUND, abandonment, stored=3)
         assert not publish(db)
     assert phase_of(engine) is Phase.ABANDONED

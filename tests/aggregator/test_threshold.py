@@ -175,6 +175,7 @@ async def test_a_round_goes_on_without_the_nodes_it_can_spare_and_ends_with_one_
     await send(aggregator, signed(SUMS[2]))
     assert await result(aggregator) is None
     assert await post(aggregator, path, abandonment(3)) == 201
+    await aggregator.step()
     assert await abandoned(aggregator) == "called_off_by_node"
     assert await send(aggregator, signed(SUMS[4])) == "round-abandoned"
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from shoal_compute import shares
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed
 from tests.world.around_node import Federation
@@ -23,9 +22,3 @@ async def spec(federation: Federation) -> Signed[RoundSpec]:
     announced = federation.spec()
     await federation.announce(announced)
     return announced
-
-
-@pytest.fixture(autouse=True)
-def bulks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Store in one row what else, of so few data holders, would be in a row each."""
-    monkeypatch.setattr(shares, "SMALLEST_BULK", 3)

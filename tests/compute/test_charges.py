@@ -7,7 +7,7 @@ from pyroaring import BitMap
 from sqlalchemy import select
 
 from shoal_compute import charges as answering
-from shoal_compute.schema import bulks, journal
+from shoal_compute.schema import journal, shares
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, check_charges
 from shoal_protocol.wire.documents import Role, Signed, decode, from_json, sign
 from shoal_protocol.wire.encoding import canonical_json
@@ -56,7 +56,7 @@ async def test_a_holder_is_told_of_every_round_in_which_its_share_came_also_once
     await federation.step(times=6)
     assert (await federation.phases(first))[0] == "published"
     storage = federation.services[0].resources.storage
-    kept = storage.run_here(lambda db: db.execute(select(bulks.c.payloads)).scalars().all())
+    kept = storage.run_here(lambda db: db.execute(select(shares.c.payload)).scalars().all())
     assert set(kept) == {None}
 
     for holder, expected in ((2, [first]), (3, [first, second]), (11, [second])):

@@ -5,9 +5,9 @@ from datetime import datetime
 import pytest
 from pyroaring import BitMap
 
-from shoal_compute.bulks import AcceptedShare
 from shoal_compute.decisions import CastVote, Freeze, GiveUp, SumUp, decide
 from shoal_compute.rounds import Round, open_round
+from shoal_compute.shares import AcceptedShare
 from shoal_protocol.rounds.attestations import StoredAnswers
 from shoal_protocol.sharing.envelope import Header, seal
 from shoal_protocol.sharing.schemes import ThresholdSharing

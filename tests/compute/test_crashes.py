@@ -39,9 +39,9 @@ async def test_no_payload_is_left_on_disk_when_a_round_is_over(
     await federation.upload_all(spec, range(11))
     engine = create_engine(f"sqlite:///{tmp_path}/0/service.sqlite")
     with engine.connect() as db:
-        rows = db.execute(text("SELECT payloads FROM bulks")).scalars().all()
+        rows = db.execute(text("SELECT payload FROM shares")).scalars().all()
     engine.dispose()
-    assert len(rows) == 2  # seeds and vectors
+    assert len(rows) == 11
     assert all(payload in files_of(tmp_path / "0") for payload in rows)
     federation.clock.move(60)
     await federation.step(times=3)

@@ -1,5 +1,6 @@
 """A node that lost statements of its journal is told by keepers, and signs no others."""
 
+import asyncio
 import re
 import shutil
 from pathlib import Path
@@ -220,7 +221,14 @@ async def test_R1_a_keeper_that_lost_all_is_silent_until_it_copied_the_others(
     assert (await heads_at(federation, 1)).is_new
     federation.wire.rules.clear()
     federation.clock.move(6.0)
-    answer = await heads_at(federation, 1)
+    both_asked = asyncio.Barrier(2)
+
+    async def wait(_request: httpx.Request) -> None:
+        await both_asked.wait()
+
+    federation.wire.scripts |= {"compute-0": wait, "compute-2": wait}  # one holds up no other
+    async with asyncio.timeout(60.0):
+        answer = await heads_at(federation, 1)
     found = answer.of("compute-0")
     assert found is not None
     assert (answer.is_new, found.body.number) == (False, 1)

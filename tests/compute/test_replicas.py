@@ -14,9 +14,9 @@ from sqlalchemy import create_engine, text
 
 from shoal_compute import store
 from shoal_compute.assembly import Service
-from shoal_compute.bulks import AcceptedShare
 from shoal_compute.schema import VERSION, journal, metadata
 from shoal_compute.shares import (
+    AcceptedShare,
     add_shares,
 )
 from shoal_compute.store import LostRace

@@ -9,14 +9,13 @@ from pyroaring import BitMap
 from sqlalchemy import Connection, select, update
 
 from shoal_compute import store
-from shoal_compute.bulks import AcceptedShare
 from shoal_compute.node import take_lease
 from shoal_compute.schema import VERSION, charges, journal, lease, metadata, received, shares
 from shoal_compute.shares import (
+    AcceptedShare,
     add_shares,
     erase_payloads,
     held_answers,
-    places_of,
     read_shares,
     stored_digests,
 )
@@ -86,12 +85,9 @@ def share(client: int, *, attempt: int = 0, round_id: str = ROUND) -> AcceptedSh
 def payloads(storage: StorageThread, holders: Iterable[int]) -> list[bytes]:
     """Return what is stored of these holders, all of it seeds, in ascending order."""
     found = []
-    for place in storage.run_here(places_of, ROUND, BitMap(holders), 1):
-        for packed in storage.run_here(read_shares, ROUND, place):
-            assert packed.kind is ShareKind.SEED
-            found += [
-                packed.payloads[start : start + 32] for start in range(0, 32 * packed.shares, 32)
-            ]
+    for packed in storage.run_here(read_shares, ROUND, BitMap(holders)):
+        assert packed.kind is ShareKind.SEED
+        found += [packed.payloads[start : start + 32] for start in range(0, 32 * packed.shares, 32)]
     return sorted(found)
 
 
@@ -169,32 +165,12 @@ def test_the_first_share_of_a_client_stays(storage: StorageThread) -> None:
     }
 
 
-def shares_of(*clients: int, attempt: int = 0) -> list[AcceptedShare]:
-    return [share(client, attempt=attempt) for client in clients]
-
-
-def test_in_whatever_company_it_comes_the_first_share_of_a_client_stays(
-    storage: StorageThread,
-) -> None:
-    storage.run_here(add_shares, [share(1), share(2)])
-    storage.run_here(add_shares, shares_of(5, 6, 7))
-    stored, again, other = 201, 200, ConflictingDocument
-    offered = shares_of(1, 5, 8) + shares_of(1, 6, 9, attempt=1) + shares_of(10, 11, 10)
-    assert storage.run_here(add_shares, offered) == [
-        *(again, again, stored),
-        *(other, other, stored),
-        *(stored, stored, again),
-    ]
-    late = [share(5), share(6, attempt=1), share(8), share(8, attempt=1)]
-    assert storage.run_here(add_shares, late) == [again, other, again, other]
-    assert storage.run_here(held_answers, 1).holders == BitMap([1, 2, 5, 6, 7, 8, 9, 10, 11])
-
-
-def test_a_frozen_round_takes_no_bulk_but_knows_those_it_has(storage: StorageThread) -> None:
-    storage.run_here(add_shares, shares_of(1, 2, 3))
+def test_a_frozen_round_takes_no_share_but_knows_those_it_has(storage: StorageThread) -> None:
+    storage.run_here(add_shares, [share(client) for client in (1, 2, 3)])
     assert frozen(storage, range(0)).body.held(POPULATION).holders == BitMap([1, 2, 3])
     known, closed = 200, TooLate
-    assert storage.run_here(add_shares, shares_of(1, 2, 4, 5)) == [known, known, closed, closed]
+    offered = [share(client) for client in (1, 2, 4, 5)]
+    assert storage.run_here(add_shares, offered) == [known, known, closed, closed]
     unknown = [share(client, round_id="0" * 64) for client in range(3)]
     assert storage.run_here(add_shares, unknown) == [UnknownRound] * 3
 

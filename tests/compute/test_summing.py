@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from shoal_compute import summing as summing_module
-from shoal_compute.bulks import Packed, Place
+from shoal_compute.shares import Packed
 from shoal_compute.summing import Elsewhere, SharesMissing, Summing, open_summing, sum_shares
 from shoal_protocol.sharing.schemes import ADDITIVE
 from shoal_protocol.sharing.shares import Share, ShareKind
@@ -43,18 +43,18 @@ def oracle(clients: set[int]) -> np.ndarray:
 
 
 class Store:
-    """Holds these clients' shares: those below 4 in one row, the others by themselves."""
+    """Holds these clients' shares: those below 4 are read together, the others by themselves."""
 
     def __init__(self, stored: set[int]) -> None:
         self.stored = stored
 
-    def places(self, holders: set[int]) -> list[Place]:
+    def parts(self, holders: set[int]) -> list[BitMap]:
         together = BitMap(holders) & BitMap(range(4))
-        singly = [Place(None, BitMap([each])) for each in BitMap(holders) - together]
-        return singly + ([Place(1, together)] if together else [])
+        singly = [BitMap([each]) for each in BitMap(holders) - together]
+        return singly + ([together] if together else [])
 
-    async def read(self, place: Place) -> list[Packed]:
-        shares = [share(client) for client in place.holders if client in self.stored]
+    async def read(self, part: BitMap) -> list[Packed]:
+        shares = [share(client) for client in part if client in self.stored]
         return [Packed(each.kind, 1, each.payload) for each in shares]
 
 
@@ -67,7 +67,7 @@ class Deaf(Executor):
 
 async def total_of(clients: set[int], summing: Summing) -> np.ndarray:
     store = Store(clients)
-    return await sum_shares(SPEC, store.places(clients), store.read, summing)
+    return await sum_shares(SPEC, store.parts(clients), store.read, summing)
 
 
 @given(clients=CLIENTS)
@@ -158,5 +158,5 @@ async def test_without_its_cluster_a_node_adds_up_by_itself(
 async def test_a_missing_share_is_noticed() -> None:
     summing, store = Summing(), Store({1, 2})
     with pytest.raises(SharesMissing):
-        await sum_shares(SPEC, store.places({1, 2, 3}), store.read, summing)
+        await sum_shares(SPEC, store.parts({1, 2, 3}), store.read, summing)
     summing.close()

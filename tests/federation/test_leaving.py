@@ -9,7 +9,6 @@ from shoal_holder.state import State
 from shoal_kit.party import load_party
 from shoal_protocol.jobs.membership import JobWithdrawal
 from shoal_protocol.wire.documents import sign
-from shoal_protocol.wire.encoding import canonical_json
 from tests.world.federation import Federation
 from tests.world.trust import SITES, TASK_WITH_PROJECTION
 
@@ -114,10 +113,10 @@ async def test_a_trainer_that_hides_a_withdrawal_finds_no_node_that_goes_on(
         "analyst",
         load_party(home).signing_key,
     )
-    told = canonical_json({"request": request.to_json(), "withdrawal": withdrawal.to_json()})
     for node in federation.nodes:
-        answer = await federation.ask(node, "/v1/withdrawals", method="POST", content=told)
-        assert answer.status_code == 201
+        for path, told in (("/v1/jobs", request), ("/v1/withdrawals", withdrawal)):
+            answer = await federation.ask(node, path, method="POST", content=told.encode())
+            assert answer.status_code == 201
     state = await federation.finish(job)
     assert state["phase"] == "failed"
     assert "the analyst has withdrawn the job" in state["reason"]

@@ -4,9 +4,11 @@ import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from unittest.mock import patch
 
+from pyroaring import BitMap
+
 from bench.faults import Tally
 from shoal_compute import node
-from shoal_compute.bulks import Packed, Place
+from shoal_compute.shares import Packed
 from shoal_compute.summing import Summing, add_up, sum_shares
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.sharing import summation
@@ -39,14 +41,14 @@ async def test_a_client_that_all_nodes_add_twice_is_counted_as_double(
 
     async def add_one_twice(
         spec: RoundSpec,
-        places: Sequence[Place],
-        read: Callable[[Place], Awaitable[list[Packed]]],
+        parts: Sequence[BitMap],
+        read: Callable[[BitMap], Awaitable[list[Packed]]],
         summing: Summing,
     ) -> Uint64Vector:
-        total = await sum_shares(spec, places, read, summing)
+        total = await sum_shares(spec, parts, read, summing)
         if next(calls) >= len(federation.nodes):
             return total
-        first = (await read(places[0]))[0]
+        first = (await read(parts[0]))[0]
         size = SEED_BYTES if first.kind is ShareKind.SEED else 8 * spec.dimension
         again = first._replace(payloads=first.payloads[:size])
         return summation.plus(spec.sharing, total, add_up(spec.sharing, [again], spec.dimension))

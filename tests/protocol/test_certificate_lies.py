@@ -486,7 +486,7 @@ LIES = {
     ),
     "a manifest version in between is left out": Case(
         {"certificate": lambda body: changed(earlier_manifests=body.earlier_manifests[:1])(body)},
-        "version 3 of the manifest: the manifest is not the next version of the one in force",
+        "its manifest versions are not those of its documents",
         MAKINGS["manifest changed twice"],
     ),
     "a manifest version that nothing needs is put in": Case(

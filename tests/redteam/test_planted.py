@@ -9,10 +9,10 @@ import pytest
 
 from shoal_aggregator import aggregator
 from shoal_compute import attesting, shares, uploading
-from shoal_compute.bulks import AcceptedShare
 from shoal_compute.jobs import Totals
 from shoal_compute.manifest_signing import ManifestSigning
 from shoal_compute.rounds import Intake, Round
+from shoal_compute.shares import AcceptedShare
 from shoal_compute.store import Kept
 from shoal_holder import release_timing, rounds
 from shoal_kit.web import openapi

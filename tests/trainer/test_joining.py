@@ -1,7 +1,7 @@
 """Who may submit, who may join, and what budgets allow, over HTTP."""
 
 import asyncio
-import time
+import threading
 from typing import Any
 
 import pytest
@@ -77,18 +77,21 @@ async def test_a_job_that_is_sent_again_while_it_is_judged_is_judged_and_stored_
     trainer: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     judged: list[str] = []
+    begun, sent = threading.Event(), threading.Event()
 
     def slow(request: StudyRequest, *arguments: Any, **named: Any) -> None:
+        begun.set()
+        sent.wait(5)
         check_request(request, *arguments, **named)
         judged.append(request.digest)
-        time.sleep(0.2)
 
     monkeypatch.setattr(joining, "check_request", slow)
     first = asyncio.create_task(post(trainer, "/v1/jobs", signed_job(JOB)))
-    while not judged:
-        await asyncio.sleep(0.01)
-    again = await asyncio.gather(*[post(trainer, "/v1/jobs", signed_job(JOB)) for _ in range(3)])
-    assert [await first, *again] == [201, 200, 200, 200]
+    await asyncio.to_thread(begun.wait, 5)
+    again = [asyncio.create_task(post(trainer, "/v1/jobs", signed_job(JOB))) for _ in range(3)]
+    await asyncio.sleep(0.1)
+    sent.set()
+    assert [await each for each in (first, *again)] == [201, 200, 200, 200]
     assert judged == [JOB.digest]
 
 

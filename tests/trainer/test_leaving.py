@@ -106,7 +106,7 @@ async def test_what_is_on_file_counts_whatever_became_of_the_answer_of_the_stora
     trainer: Service, clock: HandMovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, add = trainer.resources.storage.run, memberships.keep
-    losing = [add, add, store.fail_job]
+    losing = [add, add, store.end_job]
 
     async def run_and_lose(transaction: Any, *arguments: Any, **named: Any) -> Any:
         answer = await run(transaction, *arguments, **named)

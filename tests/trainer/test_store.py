@@ -57,6 +57,22 @@ def test_a_round_is_charged_with_its_storage_or_not_stored_at_all(engine: Engine
         assert store.newest_rounds(db, JOB, count=1)[0] == {"announced": 1}
 
 
+@pytest.mark.parametrize("event", [JobEvent.TIME_OVER, JobEvent.WITHDRAWN])
+@pytest.mark.parametrize("told", [False, True])
+def test_a_job_that_ends_gives_a_round_back_that_no_client_was_told_of(
+    engine: Engine, event: JobEvent, told: bool
+) -> None:
+    with engine.begin() as db:
+        population = examples.SPEC.population
+        store.move_job(db, JOB, JobEvent.POPULATION_FIXED, population=population)
+        add_round(db)
+        if told:
+            store.open_round(db, SPEC.digest)
+        kept = store.end_job(writer(db), JOB, event)
+        assert len(kept) == told
+        assert kinds(db) == ["charge", "return"][: 2 - told]
+
+
 def test_the_newest_sum_and_result_are_the_last_in_their_journals(engine: Engine) -> None:
     """However many rounds with a later deadline are on file."""
     with engine.begin() as db:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import structlog
 
-from shoal_compute import shares
 from tests.world.federation import Federation
 from tests.world.trust import Trust, make_trust
 
@@ -36,11 +35,3 @@ def quiet() -> Iterator[None]:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     yield
     structlog.configure(**before)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def bulks() -> Iterator[None]:
-    """Store in one row what else, of so few data holders, would be in a row each."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shares, "SMALLEST_BULK", 1)
-        yield

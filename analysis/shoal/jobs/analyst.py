@@ -83,7 +83,6 @@ from shoal_protocol.trust.dictionary import (
 )
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.documents import BoundDocument, Signed, decode, describe, sign
-from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.errors import (
     MalformedDocument,
     ProtocolError,
@@ -350,8 +349,8 @@ class Job(JobHandle[StudyRequest, JobState, PosteriorReport]):
         signed = own.signed(
             JobWithdrawal(manifest=request.body.manifest, job=self.id, analyst=own.name)
         )
-        both = canonical_json({"request": request.to_json(), "withdrawal": signed.to_json()})
-        self._line.post_to_nodes("/v1/withdrawals", both)
+        self._line.post_to_nodes("/v1/jobs", request.encode())
+        self._line.post_to_nodes("/v1/withdrawals", signed.encode())
         answer = self._line.ask(f"{self._path}/{self.id}/withdrawal", signed.encode())
         if answer.is_refusal:
             raise JobRefused(answer.reason)

@@ -371,7 +371,7 @@ def verify_certificate(
         linked = LinkedVersions(trusted, at_hand)
     linked.refuse_strangers(known)
     earlier, [parties, *later] = linked.line_of(certificate.manifest)
-    versions = _versions(parties, certificate)
+    versions = _spanned([*earlier, parties], certificate)
     _check_request(certificate, versions)
     line = {each.digest for each in (*earlier, parties, *later)}
     rosters = {each.digest: each.roster for each in known if each.digest in line}
@@ -390,23 +390,19 @@ def verify_certificate(
     )
 
 
-def _versions(bound_to: Parties, certificate: ReleaseCertificate) -> dict[str, Parties]:
+def _spanned(line: Sequence[Parties], certificate: ReleaseCertificate) -> dict[str, Parties]:
     """Return the manifest versions that the job spans, oldest first, by digest.
 
+    `line` leads to the version of the last round.
+
     Raises:
-        RefusedCertificate: one does not follow the one before it, or is no document's.
+        RefusedCertificate: they are not those that the certificate has.
     """
-    chain: list[Parties] = []
-    for signed in (*certificate.earlier_manifests, bound_to.signed_manifest):
-        with about(f"version {signed.body.sequence} of the manifest"):
-            found = Parties.of(signed, authority=signed.body.authority)
-            if chain:
-                check_successor(chain[-1], signed)
-            chain.append(found)
-    bound = [certificate.request.body, *(each.spec.body for each in certificate.all_rounds)]
-    if (bound[0].manifest, bound[-1].manifest) != (chain[0].digest, certificate.manifest):
+    named = [*(each.digest for each in certificate.earlier_manifests), certificate.manifest]
+    spanned = {each.digest: each for each in line[-len(named) :]}
+    if [*spanned] != named or named[0] != certificate.request.body.manifest:
         raise RefusedCertificate("its manifest versions are not those of its documents")
-    return {each.digest: each for each in chain}
+    return spanned
 
 
 def _check_request(certificate: ReleaseCertificate, versions: Mapping[str, Parties]) -> None:

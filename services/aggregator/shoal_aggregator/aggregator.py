@@ -21,10 +21,9 @@ from shoal_aggregator import store
 from shoal_aggregator.schema import rounds
 from shoal_aggregator.store import (
     OPEN,
-    AttestEnd,
     Standing,
     Word,
-    end,
+    is_hopeless,
     keep,
     lacking,
     lock,
@@ -63,7 +62,7 @@ from shoal_service.job_standing import ask_standing
 from shoal_service.keepers import Keepers
 from shoal_service.service import Resources
 from shoal_service.signed_documents import read_signed
-from shoal_service.storage.journal import Journal, JournalWriter
+from shoal_service.storage.journal import Journal
 
 log = structlog.get_logger()
 
@@ -72,21 +71,17 @@ class Outcome(StrEnum):
     """The outcome of an offered document."""
 
     STORED = "stored"
-    ENOUGH = "enough"  # stored, and with it there are enough for a result once its time comes
-    ENDED = "ended"  # stored, and the round ended with it
+    DUE = "due"  # stored, and the round may end with it
     KNOWN = "known"  # the same document is on file
     LATE = "late"  # stored, and the round is published: to be compared with the other sums
 
 
 def offer(
-    writer: JournalWriter,
-    signed: Signed[PartialSum] | Signed[Abandonment],
-    decision: AttestEnd | None = None,
+    db: Connection, signed: Signed[PartialSum] | Signed[Abandonment]
 ) -> Outcome | ProtocolError:
     """Store a Compute node's checked word on a round, or return why it is refused.
 
-    A node has one word: a partial sum, or an abandonment. If too few nodes are left after an
-    abandonment, the round ends with it by our `decision`, signed then.
+    A node has one word: a partial sum, or an abandonment.
 
     Sums over several cohorts may be on file as long as each cohort could still have a threshold
     of them: a node that lies first must not keep the others out.
@@ -94,7 +89,7 @@ def offer(
     Raises:
         UnknownRound
     """
-    db, body, is_sum = writer.db, signed.body, isinstance(signed.body, PartialSum)
+    body, is_sum = signed.body, isinstance(signed.body, PartialSum)
     phase, nodes, needed = lock(db, body.round)
     known = words(db, body.round)
     own = next((each for each in known if each.node == signed.signer), None)
@@ -105,24 +100,22 @@ def offer(
         return RoundAbandoned()
     if own is not None:  # a late sum that is sent again may not have been compared
         return Outcome.LATE if is_published and own.standing is Standing.LATE else Outcome.KNOWN
-    if not is_sum:
-        keep(db, signed, Standing.GAVE_UP)
-        lost = 1 + sum(each.standing is Standing.GAVE_UP for each in known)
-        if decision is None or phase not in OPEN or lost <= nodes - needed:
-            return Outcome.STORED
-        end(writer, body.round, Phase.ABANDONED, decision)
-        return Outcome.ENDED
-    cohorts = [each.over for each in known if each.standing is not Standing.GAVE_UP]
-    if len(cohorts) - cohorts.count(over(body)) > nodes - needed:
-        other = "another node's partial sum on file is over another cohort"
-        return _keep_as_evidence(db, signed, WrongCohort(other))
     standing = Standing.LATE if is_published else Standing.OPEN
+    if not is_sum:
+        standing = Standing.GAVE_UP
+    else:
+        cohorts = [each.over for each in known if each.standing is not Standing.GAVE_UP]
+        if len(cohorts) - cohorts.count(over(body)) > nodes - needed:
+            other = "another node's partial sum on file is over another cohort"
+            return _keep_as_evidence(db, signed, WrongCohort(other))
     keep(db, signed, standing)
-    if is_published:
+    if standing is Standing.LATE:
         return Outcome.LATE
-    move(db, body.round, Phase.COLLECTING)
+    if standing is Standing.OPEN:
+        move(db, body.round, Phase.COLLECTING)
     known.append(Word(signed.signer, standing, signed.digest, over(body)))
-    return Outcome.STORED if lacking(known, needed) > 0 else Outcome.ENOUGH
+    is_due = lacking(known, needed) <= 0 or is_hopeless(known, nodes - needed)
+    return Outcome.DUE if is_due else Outcome.STORED
 
 
 def _keep_as_evidence(
@@ -293,26 +286,23 @@ class Aggregator:
             WrongManifest, WrongRound, WrongCharge, WrongCohort, WrongShare,
             ConflictingDocument
             RoundAbandoned: nothing will be released; the node's sum may be erased.
-            LedgerBroken: as `announce`, of an abandonment: the round may have ended otherwise.
         """
-        spec, decision = await self._spec(round_id), None
+        spec = await self._spec(round_id)
         signed = await self._reading.run_sized(len(encoded), self._verified, encoded, spec)
-        if isinstance(signed.body, Abandonment):
-            await self.keepers.check()
-            said = f"{signed.signer}: {signed.body.reason}"
-            decision = partial(self._abandonment, spec, "called_off_by_node", said[:LONGEST_DETAIL])
-        outcome = await self._journal.run(offer, signed, decision)
+        outcome = await self._own.storage.run(offer, signed)
+        if isinstance(outcome, ProtocolError):
+            raise outcome
         if outcome is Outcome.LATE:
             await self._compare_late(spec, signed.body)
-        self._settle(outcome, signed)
-        return outcome in {Outcome.STORED, Outcome.ENOUGH, Outcome.ENDED}
+        elif outcome is Outcome.DUE:
+            self._own.wake.set()
+        return outcome in {Outcome.STORED, Outcome.DUE}
 
     async def _compare_late(self, spec: RoundSpec, late: PartialSum) -> None:
         """Compare a partial sum that came after the result with those that the result has."""
         run = self._own.storage.run
         stored = [
-            await run(store.find_partial_sums, spec.digest, which)
-            for which in (Standing.USED, None)
+            await run(store.find_words, spec.digest, which) for which in (Standing.USED, None)
         ]
         used, others = ([decode(each, PartialSum).body for each in some] for some in stored)
         if wrong := await asyncio.to_thread(blamed, spec, used, others, late):
@@ -350,10 +340,10 @@ class Aggregator:
             await self._work.progress(asyncio.Event(), patience_seconds=PATIENCE_SECONDS)
         try:
             await self.keepers.check()
-            complete, overdue = await run(store.due_rounds, now)
+            complete, lost = await run(store.due_rounds, now)
             for round_id in complete:
                 await self._apart(self._add_up, round_id)
-            for round_id in overdue:
+            for round_id in lost:
                 await self._apart(self._give_up, round_id)
         except StorageUnavailable:
             log.warning("storage unavailable: rounds are decided once it answers again")
@@ -376,7 +366,7 @@ class Aggregator:
             if await self._own.storage.run(store.count_sums, round_id) == self._unusable[round_id]:
                 return
         self._unusable.pop(round_id, None)
-        stored = await self._own.storage.run(store.find_partial_sums, round_id)
+        stored = await self._own.storage.run(store.find_words, round_id)
         summed = await self._reading.run_sized(
             sum(map(len, stored)),
             lambda: add_up(spec, [decode(each, PartialSum).body for each in stored]),
@@ -402,8 +392,15 @@ class Aggregator:
         self.changes.tell(round_id)
 
     async def _give_up(self, round_id: str) -> None:
-        spec = await self._spec(round_id)
-        await self._abandon(spec, "partial_sums_missing", "give_up_at has passed", stored=None)
+        """Abandon a round that can have no total any more, or whose time is over."""
+        spec, run = await self._spec(round_id), self._own.storage.run
+        code, detail = "partial_sums_missing", "give_up_at has passed"
+        found = await run(store.find_words, round_id, Standing.GAVE_UP)
+        lost = [decode(each, Abandonment) for each in found]
+        if len(lost) > len(spec.compute_nodes) - spec.threshold:
+            code = "called_off_by_node"
+            detail = "; ".join(f"{each.signer}: {each.body.reason}" for each in lost)
+        await self._abandon(spec, code, detail[:LONGEST_DETAIL], stored=None)
 
     async def _abandon(
         self, spec: RoundSpec, code: str, detail: str, *, stored: int | None
@@ -452,20 +449,3 @@ class Aggregator:
         """Return when the oldest round was opened that is not over; None: there is none."""
         spec = await self._own.storage.run(store.oldest_open_round)
         return None if spec is None else decode(spec, RoundSpec).body.opened_at
-
-    def _settle(
-        self, outcome: Outcome | ProtocolError, signed: Signed[PartialSum] | Signed[Abandonment]
-    ) -> None:
-        """Do what follows from the outcome of a document.
-
-        Raises:
-            ConflictingDocument, WrongCohort, RoundAbandoned: it was not taken.
-        """
-        if isinstance(outcome, ProtocolError):
-            raise outcome
-        if outcome is Outcome.ENOUGH:
-            self._own.wake.set()
-        elif outcome is Outcome.ENDED:
-            self._ends.labels("abandoned").inc()
-            log.info("round abandoned", round=signed.body.round, party=signed.signer)
-            self.changes.tell(signed.body.round)

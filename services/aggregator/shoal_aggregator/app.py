@@ -26,7 +26,6 @@ from shoal_service.replies import (
     taken,
 )
 from shoal_service.service import Resources
-from shoal_service.storage.journal import Journal
 from shoal_service.view import by_phase
 from shoal_service.waiting import WaitSeconds
 
@@ -39,7 +38,7 @@ _OUTCOME: Final = listed_as(
 )
 
 
-def create_app(aggregator: Aggregator, journal: Journal, resources: Resources) -> FastAPI:
+def create_app(aggregator: Aggregator, resources: Resources) -> FastAPI:
     """Return the ASGI application of `aggregator`."""
 
     run = resources.storage.run
@@ -99,7 +98,7 @@ def create_app(aggregator: Aggregator, journal: Journal, resources: Resources) -
     async def show_wrong_sums(round_id: RoundId) -> Response:
         """Serve the signed partial sums that contradict those of a published round."""
         await run(store.state_of, round_id)
-        return listed(await run(store.find_partial_sums, round_id, Standing.WRONG))
+        return listed(await run(store.find_words, round_id, Standing.WRONG))
 
-    app.include_router(journal_routes(journal))
+    app.include_router(journal_routes(aggregator.keepers))
     return app

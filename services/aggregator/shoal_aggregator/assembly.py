@@ -26,7 +26,6 @@ from shoal_protocol.keeping import Loss
 from shoal_protocol.rounds.attestations import END, Abandonment, Result
 from shoal_service import service
 from shoal_service.keepers import Keepers
-from shoal_service.keeping import Keeper, keeping_routes
 from shoal_service.storage import retention
 from shoal_service.storage.journal import Journal
 from shoal_service.storage.retention import MOST_JOBS, Retention, delete_some
@@ -95,12 +94,12 @@ def assemble(**given: Unpack[service.Given]) -> Service:
         StorageUnavailable: the database does not answer.
     """
     resources = service.Resources.open(schema, alone=True, **given)
-    keeper = Keeper(resources, schema.kept, find_newest_sum)
     with resources.starting():
         kept = Journal(journal, resources.storage, Loss, Result, Abandonment)
-        keepers = Keepers(resources, kept, keeper, accept=given.get("accept_loss"))
+        keepers = Keepers(
+            resources, kept, schema.kept, find_newest_sum, accept=given.get("accept_loss")
+        )
     aggregator = Aggregator(resources, kept, keepers)
     resources.vitals.watch_open_rounds(aggregator.oldest_open)
-    app = create_app(aggregator, kept, resources)
-    app.include_router(keeping_routes(keeper))
+    app = create_app(aggregator, resources)
     return Service(app, resources, aggregator, Retention(resources, forget, knows_ends=False))

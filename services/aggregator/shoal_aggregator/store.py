@@ -120,6 +120,11 @@ def lacking(said: Iterable[Word], needed: int) -> int:
     return min(left, default=needed)
 
 
+def is_hopeless(said: Iterable[Word], spare: int) -> bool:
+    """Tell whether more Compute nodes gave a round up than it can spare."""
+    return sum(each.standing is Standing.GAVE_UP for each in said) > spare
+
+
 def keep(
     db: Connection, signed: Signed[PartialSum] | Signed[Abandonment], standing: Standing
 ) -> None:
@@ -193,12 +198,13 @@ def find_spec(db: Connection, round_id: str) -> bytes:
 
 
 def due_rounds(db: Connection, now: datetime) -> tuple[list[str], list[str]]:
-    """Return which open rounds have enough partial sums, and which are over without.
+    """Return which open rounds have enough partial sums, and which will have no total.
 
-    Enough is one of each node or, from the round's `proceed_at` on, as many as `lacking` asks for;
-    a round that lacks some is over at its `give_up_at`, which is no earlier.
+    Enough is one of each node or, from the round's `proceed_at` on, as many as `lacking` asks for.
+    A round that lacks some is over at its `give_up_at`, which is no earlier, or once
+    it is hopeless.
     """
-    columns, complete, overdue = rounds.c, list[str](), list[str]()
+    columns, complete, lost = rounds.c, list[str](), list[str]()
     at, said = milliseconds(now), defaultdict[str, list[Word]](list)
     for round_id, node, standing, *rest in db.execute(_OPEN_WORDS):
         said[round_id].append(Word(node, Standing(standing), *rest))
@@ -208,9 +214,9 @@ def due_rounds(db: Connection, now: datetime) -> tuple[list[str], list[str]]:
         enough = row.threshold if row.proceed_at <= at else row.nodes
         if lacking(said[row.id], enough) <= 0:
             complete.append(row.id)
-        elif row.give_up_at <= at:
-            overdue.append(row.id)
-    return complete, overdue
+        elif row.give_up_at <= at or is_hopeless(said[row.id], row.nodes - row.threshold):
+            lost.append(row.id)
+    return complete, lost
 
 
 def oldest_open_round(db: Connection) -> bytes | None:
@@ -274,10 +280,8 @@ def end(writer: JournalWriter, round_id: str, phase: Phase, attest: AttestEnd) -
     writer.append(END, round_id, attest)
 
 
-def find_partial_sums(
-    db: Connection, round_id: str, standing: Standing | None = None
-) -> Sequence[bytes]:
-    """Return the round's signed partial sums, of one standing or all, ordered by node."""
+def find_words(db: Connection, round_id: str, standing: Standing | None = None) -> Sequence[bytes]:
+    """Return nodes' signed words on a round of one standing, or all partial sums, by node."""
     wanted = _SUMS if standing is None else (standing,)
     query = select(received.c.document).where(
         received.c.round == round_id, received.c.standing.in_([each.value for each in wanted])
@@ -318,4 +322,4 @@ def find_outcome(db: Connection, round_id: str) -> list[bytes] | None:
     """
     state_of(db, round_id)
     word = journal.find(db, END, round_id)
-    return None if word is None else [word, *find_partial_sums(db, round_id, Standing.USED)]
+    return None if word is None else [word, *find_words(db, round_id, Standing.USED)]

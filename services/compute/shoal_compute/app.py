@@ -21,7 +21,6 @@ from shoal_kit.web.openapi import (
     answers,
     having,
     listed_as,
-    object_of,
     signed,
     stores,
 )
@@ -48,7 +47,6 @@ from shoal_service.replies import (
     taken,
 )
 from shoal_service.service import Resources
-from shoal_service.storage.journal import Journal
 from shoal_service.view import Look
 
 _OUTCOMES: Final = listed_as("outcomes", having("status"))
@@ -96,7 +94,6 @@ def create_app(
     rounds: RoundBook,
     announcements: Announcements,
     totals: Totals,
-    journal: Journal,
     uploads: Uploads,
     jobs: Jobs,
     charges: ChargesAnswers,
@@ -155,11 +152,11 @@ def create_app(
         "/v1/withdrawals",
         **stores(
             having("job"),
-            takes=object_of(request=signed(JobRequest), withdrawal=signed(JobWithdrawal)),
+            takes=signed(JobWithdrawal),
         ),
     )
     async def withdraw(request: Request) -> Response:
-        """Take {"request", "withdrawal"} of a job, both signed: rounds of it are refused then."""
+        """Take a job's signed withdrawal: rounds of the job are refused then."""
         job, new = await jobs.withdraw(await request.body())
         return taken({"job": job}, is_new=new)
 
@@ -223,7 +220,7 @@ def create_app(
         return document(await gossip.receive(await request.body()))
 
     app.include_router(upload_routes(uploads))
-    app.include_router(journal_routes(journal))
+    app.include_router(journal_routes(keepers))
     return app
 
 

@@ -25,7 +25,6 @@ from shoal_protocol.trust.succession import ManifestStatement
 from shoal_service import service
 from shoal_service.journal_routes import ledger_routes
 from shoal_service.keepers import Keepers
-from shoal_service.keeping import Keeper, keeping_routes
 from shoal_service.standing import BOX_KEY_LIFETIME
 from shoal_service.storage.journal import Journal
 from shoal_service.storage.retention import Retention, delete_some
@@ -112,8 +111,9 @@ def assemble(
     with own.starting():
         rounds = RoundBook(own)
         journal = Journal(schema.journal, own.storage, *STATEMENTS)
-        keeper = Keeper(own, schema.kept, store.newest_of)
-        keepers = Keepers(own, journal, keeper, accept=given.get("accept_loss"))
+        keepers = Keepers(
+            own, journal, schema.kept, store.newest_of, accept=given.get("accept_loss")
+        )
         announcements = Announcements(own, rounds, journal, keepers)
     # only one process can use an SQLite file of ours, which leads without being asked
     leadership = Leadership(own.storage) if own.storage.is_shared else None
@@ -134,7 +134,6 @@ def assemble(
         rounds=rounds,
         announcements=announcements,
         totals=Totals(own, rounds, keepers, journal),
-        journal=journal,
         uploads=uploads,
         jobs=Jobs(own),
         charges=ChargesAnswers(own, keepers),
@@ -143,7 +142,6 @@ def assemble(
         manifest_signing=ManifestSigning(own, keepers, journal),
         look=partial(look, own, rounds),
     )
-    app.include_router(keeping_routes(keeper))
     app.include_router(ledger_routes(own, announcements.ledger, withdrawn_jobs))
     own.vitals.watch_open_rounds(rounds.oldest_open)
     return Service(app, own, node, Retention(own, forget))

@@ -4,13 +4,13 @@ A message and its answer have the same form: documents; for each round the diges
 that the sender has; and the digests of the documents that it requests. Because each message states
 everything that its sender has, lost, repeated and reordered messages do no harm.
 
-Small documents are sent without being requested, by way of the round's hub (`Schedule`). A node
-sends its own large documents once to each peer, and other nodes' large documents only on request,
-so that each of them crosses a link once. Partial sums are not gossiped.
+A node hands each peer what it signed itself, at once. What others signed goes out in answers, and
+to peers that still lack it a period later. Large documents of others are sent only on request, so
+that each of them crosses a link once. Partial sums are not gossiped.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final
@@ -56,10 +56,6 @@ PERIOD: Final = timedelta(seconds=1)
 # Wait this long for the signer to send a large document before asking another node, and for that
 # node before asking the next.
 ASK_NEXT_AFTER: Final = timedelta(seconds=3)
-# Wait this long for the hub to fetch a vote: it brings the holdings that the vote follows from.
-FETCHED_WITHIN: Final = timedelta(seconds=0.25)
-# A node that has all it needs leaves the other nodes to the hub for this long.
-SETTLE_AFTER: Final = timedelta(seconds=5)
 
 
 class _Message(Model):
@@ -166,194 +162,75 @@ class Requests:
             self._until.pop(digest, None)
 
 
-_EVERYBODY: Final = 1 << 30
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """Which peers a node contacts about one round now.
-
-    The round's id makes one node the hub. The other nodes send it their holdings; it sends all
-    holdings to each of them, which they answer with their votes, and then all votes. M nodes so
-    exchange 3 M messages instead of M**2, in three steps.
-
-    A hub that is lost or lies costs only time: a document that has not reached all nodes after a
-    period is sent to one more peer, and to twice as many in each further period. Documents that end
-    a round are sent to all peers at once.
-    """
-
-    ranks: Mapping[str, int]  # of the reachable peers; the hub has rank 0
-    reach: Mapping[str, int]  # by digest: how many peers the document may be sent to now
-    asked: int  # how many peers may be asked for their state
-    rests: bool
-    """The node has all it needs, and for a while lets the hub alone contact the other nodes.
-
-    Afterwards it contacts them itself: the hub may be lost, or some peers cannot connect to others.
-    """
-
-    def is_due(self, digest: str, peer: str) -> bool:
-        """Tell whether the document may be sent to the peer now."""
-        return self.ranks.get(peer, len(self.ranks)) < self.reach[digest]
-
-    def may_ask(self, peer: str) -> bool:
-        """Tell whether the peer may be asked for its state."""
-        return self.ranks.get(peer, len(self.ranks)) < self.asked
-
-
-@dataclass
-class Schedules:
-    """Works out each round's `Schedule`."""
-
-    # by round and digest: when the hub should have sent the document to all nodes
-    _since: dict[str, dict[str, datetime]] = field(default_factory=dict)
-
-    def of(self, known: Round, now: datetime, *, away: Container[str]) -> Schedule:
-        """Return a round's schedule; `away` are the peers that could not be reached."""
-        nodes = known.spec.body.compute_nodes
-        first = int(known.id[:8], 16) % len(nodes)
-        rotated = (*nodes[first:], *nodes[:first])
-        order = [name for name in rotated if name == known.own or name not in away]
-        is_hub = order[0] == known.own
-        since = self._since.setdefault(known.id, {})
-        for digest, signed in known.spoken_of.items():
-            if digest not in since:
-                is_new = signed.signer == known.own and not is_hub
-                wait = FETCHED_WITHIN if isinstance(signed.body, Vote) else timedelta(0)
-                since[digest] = now + (wait if is_new else PERIOD)
-        latest = max(since.values(), default=now)
-        ended = known.equivocation or known.phase not in (Phase.AGREED, Phase.PUBLISHED)
-        full = [
-            kind
-            for kind, there in ((Holdings, known.holdings), (Vote, known.votes))
-            if is_hub and all(name in there or name in known.abandonments for name in order)
-        ]
-        others = (name for name in order if name != known.own)
-        return Schedule(
-            ranks={name: rank for rank, name in enumerate(others)},
-            reach={
-                digest: _EVERYBODY
-                if known.equivocation
-                or isinstance(signed.body, (Abandonment, *full))
-                or is_large(signed)
-                else _reach(since[digest], now)
-                for digest, signed in known.spoken_of.items()
-            },
-            asked=max(_reach(latest, now), not is_hub),
-            rests=not (is_hub or ended) and -PERIOD <= now - latest < SETTLE_AFTER,
-        )
-
-    def forget(self, round_id: str) -> None:
-        """Drop a settled round."""
-        self._since.pop(round_id, None)
-
-
-def _reach(since: datetime, now: datetime) -> int:
-    """Return how many peers may be contacted now."""
-    periods = (now - since) // PERIOD
-    if periods < -1:  # the clock was set back
-        return _EVERYBODY
-    return 0 if periods < 0 else 1 << min(periods, 16)
-
-
 @dataclass
 class PeerState:
     """The documents that one peer has, and when to send to it next.
 
-    New documents are sent at once. Documents that the peer refused or missed are offered again
-    after a period. A peer that does not answer is tried less and less often, without large
-    documents until it answers.
+    What this node signed is sent at once, and so is what ends a round. Documents that the peer
+    lacked when it was told of them are sent after a period. A peer that does not answer is tried
+    less and less often, without large documents until it answers.
     """
 
     confirmed: dict[str, set[str]] = field(default_factory=dict)  # digests by round
-    offered: dict[str, set[str]] = field(default_factory=dict)  # digests by round
+    lacked: dict[str, set[str]] = field(default_factory=dict)  # at its last answer on the round
     requested: frozenset[str] = frozenset()  # digests that the peer requests
     missing: dict[str, datetime] = field(default_factory=dict)  # digests that only the peer has
     again_at: datetime | None = None
     pace: Pace = field(default_factory=Pace)
 
     def message(
-        self,
-        rounds: Iterable[Round],
-        now: datetime,
-        requests: Requests | None = None,
-        *,
-        peer: str = "",
-        schedules: Mapping[str, Schedule] | None = None,
+        self, rounds: Iterable[Round], now: datetime, requests: Requests | None = None
     ) -> Message | None:
-        """Return the message to send to `peer` now, or None if there is none.
-
-        A round is in it if its schedule allows the peer; without `schedules`, always.
-        """
+        """Return the message to send to the peer now, or None if there is none."""
         if not self.pace.is_due(now):
             return None
-        rounds = [
-            each
-            for each in rounds
-            if schedules is None or not self._may_wait(each, schedules[each.id], peer)
-        ]
-        if not rounds:
-            return None
-        shared = {each.id: each.spoken_of for each in rounds}
-        unknown = {
-            each.id: {
-                digest
-                for digest in each.spoken_of.keys() - self.confirmed.get(each.id, set())
-                if self._is_for_peer(each, digest)
-            }
-            for each in rounds
-        }
-        offered = {round_id: self.offered.get(round_id, set()) for round_id in shared}
+        rounds = list(rounds)
+        news = {each.id: self._news(each) for each in rounds}
+        again = {each.id: self._to_repeat(each) for each in rounds}
         requests = requests or Requests()
         lacked = (each for each, at in self.missing.items() if now >= at + ASK_NEXT_AFTER)
         askable = sorted(digest for digest in lacked if requests.may_ask(digest, now))
         wanting = frozenset(askable[:_MOST_WANTED])
-        news = wanting or any(
-            schedules is None or digest in self.requested or schedules[each].is_due(digest, peer)
-            for each in shared
-            for digest in unknown[each] - offered[each]
-        )
         periodic = (self.again_at is None or now >= self.again_at) and any(
-            (each.phase is Phase.FROZEN or not self.is_settled(each))
-            and (schedules is None or schedules[each.id].may_ask(peer))
-            for each in rounds
+            each.phase is Phase.FROZEN or not self.is_settled(each) for each in rounds
         )
-        if not (news or periodic):
+        if not (wanting or periodic or any(news.values())):
             return None
-        # Rounds with news come first, then those with the oldest offer. Otherwise rounds whose
+        # Rounds with news come first, then those with the oldest exchange. Otherwise rounds whose
         # documents the peer does not keep could crowd out another round for ever.
-        last = {round_id: place for place, round_id in enumerate(self.offered)}
-        order = sorted(shared, key=lambda each: (not unknown[each], last.get(each, -1)))
-        order.sort(key=lambda each: not unknown[each] - offered[each])
-        chosen = _fitting({each: shared[each] for each in order})
+        last = {round_id: place for place, round_id in enumerate(self.lacked)}
+        rounds.sort(key=lambda each: (not news[each.id], not again[each.id], last.get(each.id, -1)))
+        chosen = _fitting({each.id: each.spoken_of for each in rounds})
         due = [
-            chosen[each][digest]
-            for each in chosen
-            for some in (unknown[each] - offered[each], unknown[each] & offered[each])
-            for digest in sorted(some)
+            documents[digest]
+            for round_id, documents in chosen.items()
+            for digest in (*news[round_id], *again[round_id])
         ]
         due.sort(key=is_large)  # votes do not wait behind large holdings
         known = {each: frozenset(documents) for each, documents in chosen.items()}
         return Message(_bounded(due), known, wanting, now)
 
-    def _may_wait(self, known: Round, schedule: Schedule, peer: str) -> bool:
-        """Tell whether a round rests and the peer, if it is the hub, has what this node signed."""
-        if not schedule.rests or schedule.ranks.get(peer) != 0:
-            return schedule.rests
-        confirmed = self.confirmed.get(known.id, set())
-        return all(
-            digest in confirmed
-            for digest, signed in known.spoken_of.items()
-            if signed.signer == known.own
-        )
+    def _news(self, known: Round) -> list[str]:
+        """Return the documents to send at once: what the peer requests, and what is new to it."""
+        lacked = self.lacked.get(known.id, set())
 
-    def _is_for_peer(self, known: Round, digest: str) -> bool:
-        signed = known.spoken_of[digest]
-        if not is_large(signed):
-            return True
-        if digest in self.requested:
-            return True
-        first = digest not in self.offered.get(known.id, set())
-        return signed.signer == known.own and first and not self.pace.failures
+        def is_new(signed: SignedAttestation) -> bool:
+            if is_large(signed) and self.pace.failures:
+                return False
+            is_handed = signed.signer == known.own or isinstance(signed.body, Abandonment)
+            return is_handed and signed.digest not in lacked
+
+        unknown = known.spoken_of.keys() - self.confirmed.get(known.id, set())
+        return [
+            digest
+            for digest in sorted(unknown)
+            if digest in self.requested or is_new(known.spoken_of[digest])
+        ]
+
+    def _to_repeat(self, known: Round) -> list[str]:
+        """Return the small documents that the peer lacked when it was told of them."""
+        lacked = self.lacked.get(known.id, set()) - self.requested
+        return [each for each in sorted(lacked) if not is_large(known.spoken_of[each])]
 
     def note_exchange(
         self, sent: Message, reply: Message, live: Mapping[str, Round], now: datetime
@@ -364,25 +241,30 @@ class PeerState:
         """
         self.pace = Pace()
         self.again_at = now + PERIOD
+        handed = {signed.digest for signed in sent.documents}
         missing: dict[str, datetime] = {}
         for round_id in sent.known.keys() & live.keys():
-            there, here = reply.known.get(round_id, frozenset()), live[round_id].spoken_of.keys()
-            self.confirmed[round_id] = set(there & here)
+            known, there = live[round_id], reply.known.get(round_id, frozenset())
+            here = known.spoken_of
+            self.confirmed[round_id] = set(there & here.keys())
+            self.lacked.pop(round_id, None)  # moved to the end
+            self.lacked[round_id] = {
+                digest
+                for digest in sent.known[round_id] & here.keys() - there
+                # what did not fit into the message is new to the peer as before
+                if digest in handed or here[digest].signer != known.own
+            }
             # Long after the freeze, do not wait for the signers: this node was away.
-            late = now >= live[round_id].spec.body.deadline + ASK_NEXT_AFTER
+            late = now >= known.spec.body.deadline + ASK_NEXT_AFTER
             since = now - ASK_NEXT_AFTER if late else now
-            missing |= {digest: self.missing.get(digest, since) for digest in there - here}
+            missing |= {each: self.missing.get(each, since) for each in there - here.keys()}
         self.missing = missing
-        self.requested = reply.wanted
-        for signed in sent.documents:
-            if signed.body.round in live:
-                offered = self.offered.pop(signed.body.round, set()) | {signed.digest}
-                self.offered[signed.body.round] = offered  # moved to the end
+        self.requested = reply.wanted - handed
 
     def forget(self, round_id: str) -> None:
         """Drop a settled round."""
         self.confirmed.pop(round_id, None)
-        self.offered.pop(round_id, None)
+        self.lacked.pop(round_id, None)
 
     def is_settled(self, known: Round) -> bool:
         """Tell whether the peer has all documents of a round."""
@@ -429,7 +311,7 @@ class Gossip:
         self._leads = leads
         self._reading = resources.worker("gossiping")
         self._peers: dict[str, PeerState] = defaultdict(PeerState)
-        self._requests, self._schedules = Requests(), Schedules()
+        self._requests = Requests()
         # rounds that lack documents; answers to peers request these from the given time on
         self._waiting: dict[str, datetime] = {}
         self._clock_offset = Gauge(
@@ -538,18 +420,12 @@ class Gossip:
             if known.phase is Phase.FROZEN
         }
         spoken_of = [known for known in self._rounds.live.values() if known.spoken_of]
-        away = {name for name, each in self._peers.items() if each.pace.failures}
-        schedules = {known.id: self._schedules.of(known, now, away=away) for known in spoken_of}
-        names = sorted({name for known in spoken_of for name in known.peers if not busy(name)})
         messages = {
             name: self._peers[name].message(
-                [known for known in spoken_of if name in known.peers],
-                now,
-                self._requests,
-                peer=name,
-                schedules=schedules,
+                [known for known in spoken_of if name in known.peers], now, self._requests
             )
-            for name in names
+            for name in sorted({name for known in spoken_of for name in known.peers})
+            if not busy(name)
         }
         return {name: message for name, message in messages.items() if message is not None}
 
@@ -594,7 +470,6 @@ class Gossip:
 
     def forget(self, known: Round) -> None:
         """Drop a settled round."""
-        self._schedules.forget(known.id)
         for name in known.peers:
             self._peers[name].forget(known.id)
 

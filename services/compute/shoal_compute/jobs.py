@@ -22,7 +22,6 @@ from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.errors import (
     LedgerBroken,
-    MalformedDocument,
     RefusedJob,
     RefusedSpec,
     UnknownSigner,
@@ -35,7 +34,6 @@ from shoal_service.service import Resources
 from shoal_service.storage.database import insert_new
 from shoal_service.storage.journal import Journal, JournalWriter
 
-_REQUEST: Final = b'{"request":'
 TOTAL: Final = JobTotal.model_fields["kind"].default
 MOST_JOBS: Final = 1_000  # of one analyst, that are not over; a request has 1 MiB at most
 MOST_EMPTY_TOTALS: Final = 1_000
@@ -61,7 +59,7 @@ class Jobs:
         """
         signed = await self._own.read(encoded, JobRequest)
         await self._reading.run(self._validate, signed)
-        return signed.digest, await self._own.storage.run(_add, signed, None, self._own.clock())
+        return signed.digest, await self._own.storage.run(_add, signed, self._own.clock())
 
     def _validate(self, signed: Signed[JobRequest]) -> None:
         request, consortium = signed.body, self._own.book.get(signed.body.manifest)
@@ -73,30 +71,17 @@ class Jobs:
             raise RefusedJob(reason)
 
     async def withdraw(self, encoded: bytes) -> tuple[str, bool]:
-        """Take `{"request", "withdrawal"}`, both signed; return the job, and whether it is new.
+        """Take a signed withdrawal; return the job, and whether it is new. It is durable then.
 
         Raises:
             MalformedDocument, UnknownSigner, WrongSigner, BadSignature
-            UnknownManifest: they are bound to a manifest that is not known here.
-            RefusedJob: the analyst has too many jobs here.
+            MissingRequest: nobody has handed the job's request to this node.
             StorageUnavailable: nothing was stored.
         """
-        first, middle, last = encoded.rpartition(b',"withdrawal":')
-        if not middle or not first.startswith(_REQUEST) or not last.endswith(b"}"):
-            raise MalformedDocument("a withdrawal comes with the request that it withdraws")
-        request = await self._own.read(first.removeprefix(_REQUEST), JobRequest)
-        signed = await self._own.read(last[:-1], JobWithdrawal)
-        await self._reading.run(self._verify_withdrawal, request, signed)
-        return signed.body.job, await self._own.storage.run(
-            _add, request, signed, self._own.clock()
-        )
-
-    def _verify_withdrawal(
-        self, request: Signed[JobRequest], signed: Signed[JobWithdrawal]
-    ) -> None:
-        consortium = self._own.book.get(request.body.manifest)
-        consortium.verify(request)
-        check_ending(signed, request.body, consortium)
+        signed = await self._own.read(encoded, JobWithdrawal)
+        request, _ = await self._own.storage.run(_find, signed.body.job)
+        check_ending(signed, request, self._own.book.get(request.manifest))
+        return request.digest, await self._own.storage.run(_end, signed)
 
 
 def request_of(db: Connection, job: str) -> JobRequest:
@@ -106,13 +91,23 @@ def request_of(db: Connection, job: str) -> JobRequest:
         MissingRequest: nobody has handed it to this node.
         RefusedSpec: the analyst has withdrawn the job.
     """
+    request, withdrawal = _find(db, job)
+    if withdrawal is not None:
+        raise RefusedSpec("the analyst has withdrawn the job")
+    return request
+
+
+def _find(db: Connection, job: str) -> tuple[JobRequest, bytes | None]:
+    """Return a job's request, and its withdrawal if there is one.
+
+    Raises:
+        MissingRequest
+    """
     query = select(jobs.c.request, jobs.c.withdrawal).where(jobs.c.job == job)
     found = db.execute(query).one_or_none()
     if found is None:
         raise MissingRequest
-    if found.withdrawal is not None:
-        raise RefusedSpec("the analyst has withdrawn the job")
-    return decode(found.request, JobRequest).body
+    return decode(found.request, JobRequest).body, found.withdrawal
 
 
 def withdrawn_jobs(db: Connection) -> Sequence[str]:
@@ -121,13 +116,8 @@ def withdrawn_jobs(db: Connection) -> Sequence[str]:
     return db.execute(query).scalars().all()
 
 
-def _add(
-    db: Connection,
-    request: Signed[JobRequest],
-    withdrawal: Signed[JobWithdrawal] | None,
-    now: datetime,
-) -> bool:
-    """Store a request, with its withdrawal if there is one; False if nothing of it is new."""
+def _add(db: Connection, request: Signed[JobRequest], now: datetime) -> bool:
+    """Store a request; False if it is on file."""
     columns, body = jobs.c, request.body
     on_file = select(columns.job).where(columns.job == request.digest)
     if db.execute(on_file).first() is None:
@@ -138,12 +128,14 @@ def _add(
         "ends_by": body.ends_by.timestamp(),
         "request": request.encode(),
     }
-    new = insert_new(db, jobs, **row)
-    if withdrawal is None:
-        return new
-    first = update(jobs).where(columns.job == request.digest, columns.withdrawal.is_(None))
-    withdrawn = first.values(withdrawal=withdrawal.encode()).returning(columns.job)
-    return db.execute(withdrawn).first() is not None
+    return insert_new(db, jobs, **row)
+
+
+def _end(db: Connection, signed: Signed[JobWithdrawal]) -> bool:
+    """Store a withdrawal; False if there is one."""
+    columns = jobs.c
+    first = update(jobs).where(columns.job == signed.body.job, columns.withdrawal.is_(None))
+    return db.execute(first.values(withdrawal=signed.encode())).rowcount == 1
 
 
 def _make_room(db: Connection, analyst: str, now: datetime) -> None:

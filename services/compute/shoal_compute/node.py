@@ -260,9 +260,9 @@ class Node:
 
     async def _sum_of(self, known: Round, holders: BitMap) -> Uint64Vector:
         run, spec = self._own.storage.run, known.spec.body
-        places = await run(shares.places_of, known.id, holders, spec.dimension)
+        parts = shares.parts_of(holders, spec.dimension)
         return await sum_shares(
-            spec, places, lambda place: run(shares.read_shares, known.id, place), self._summing
+            spec, parts, lambda part: run(shares.read_shares, known.id, part), self._summing
         )
 
     async def _sum_up(self, known: Round, cohort: StoredAnswers) -> None:

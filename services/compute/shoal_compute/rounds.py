@@ -11,7 +11,7 @@ import numpy as np
 from nacl.public import PrivateKey
 from pyroaring import BitMap
 
-from shoal_compute.bulks import AcceptedShare
+from shoal_compute.shares import AcceptedShare
 from shoal_compute.store import Kept, SignedAttestation
 from shoal_kit.party import KeyNotHere, Party
 from shoal_protocol.rounds.attestations import (

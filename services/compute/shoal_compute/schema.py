@@ -25,7 +25,7 @@ from shoal_service.storage.database import Bytes
 from shoal_service.storage.journal import JournalTables
 from shoal_service.storage.shared_manifests import manifest_table
 
-VERSION: Final = 17
+VERSION: Final = 18
 
 metadata = MetaData()
 
@@ -73,24 +73,6 @@ shares = Table(
     Column("kind", SmallInteger, nullable=False),
     Column("payload", Bytes),  # NULL once erased
     PrimaryKeyConstraint("round", "holder"),
-)
-
-# Many shares of one kind in one row, each column with one entry for each of them, in one order: a
-# row each took longer to store than all else. Only where one process has the database, which then
-# keeps a data holder to one share in both tables together.
-bulks = Table(
-    "bulks",
-    metadata,
-    Column("number", Integer, primary_key=True, autoincrement=True),
-    Column("round", ForeignKey(rounds.c.number), nullable=False, index=True),
-    Column("kind", SmallInteger, nullable=False),
-    Column("first", BigInteger, nullable=False),  # the lowest of the holders
-    Column("last", BigInteger, nullable=False),
-    Column("holders", Bytes, nullable=False),  # 4 bytes each, little-endian
-    Column("answers", Bytes, nullable=False),  # as in `shares`, here and below
-    Column("digests", Bytes, nullable=False),
-    Column("signatures", Bytes, nullable=False),
-    Column("payloads", Bytes),
 )
 
 # Each data holder's machine of the highest epoch. It answers no round from before a restore.

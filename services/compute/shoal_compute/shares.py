@@ -6,26 +6,15 @@ Every function here runs inside one transaction of the caller, which makes it du
 from collections import defaultdict
 from collections.abc import Sequence
 from operator import attrgetter
-from typing import Final
+from typing import Final, NamedTuple
 
-import numpy as np
 from pyroaring import BitMap
 from sqlalchemy import Connection, bindparam, select, update
 
 from shoal_compute import machines
-from shoal_compute.bulks import (
-    BULK_BYTES,
-    AcceptedShare,
-    Packed,
-    Place,
-    bulks_with,
-    chosen_of,
-    digests_in_bulks,
-    insert_bulk,
-)
-from shoal_compute.schema import bulks, rounds, shares
+from shoal_compute.schema import rounds, shares
 from shoal_protocol.rounds.attestations import TAG_BYTES, StoredAnswers
-from shoal_protocol.sharing.envelope import ANSWER_BYTES, epoch_of
+from shoal_protocol.sharing.envelope import epoch_of
 from shoal_protocol.sharing.shares import ShareKind
 from shoal_protocol.wire.errors import ProtocolError, UnknownRound
 from shoal_protocol.wire.phases import ROUND, TAKES_SHARES, Event, Phase, after
@@ -38,13 +27,10 @@ from shoal_protocol.wire.service_errors import (
 )
 from shoal_service.storage.database import inserting_new
 
-SMALLEST_BULK: Final = 64  # fewer are stored in a row each: every bulk may be looked through
 _READ_BYTES: Final = 4 << 20  # of payloads that are read together
-_RESTORED: Final = "SELECT 1 FROM machines WHERE epoch > 0 AND holder BETWEEN ? AND ? LIMIT 1"
-_SINGLY: Final = "SELECT holder FROM shares WHERE round = ? AND holder BETWEEN ? AND ?"
 # of payloads erased in one transaction, so that uploads do not wait long behind it
 _ERASED_BYTES: Final = 8 << 20
-_ERASED_PAYLOADS: Final = 500
+_ERASED_PAYLOADS: Final = 2_000
 # Databases bound the number of values in one statement.
 MOST_VALUES: Final = 5_000
 
@@ -58,12 +44,31 @@ _STATES: Final = (
 # FOR SHARE or FOR NO KEY UPDATE, neither in the way of rows that refer to the round
 _TO_STAY: Final = _STATES.with_for_update(read=True)
 _TO_BE_MOVED: Final = _STATES.with_for_update(key_share=True)
-_IN_BULKS: Final = select(bulks.c.holders, bulks.c.answers).where(
-    bulks.c.round == bindparam("number")
-)
-_HELD_SINGLY: Final = select(shares.c.holder, shares.c.answer).where(
-    shares.c.round == bindparam("number")
-)
+_OF_ROUND: Final = shares.c.round == bindparam("number")
+_HELD: Final = select(shares.c.holder, shares.c.answer).where(_OF_ROUND).order_by(shares.c.holder)
+
+
+class AcceptedShare(NamedTuple):
+    """One data holder's share that passed every check, with the proof that the holder sent it."""
+
+    round_id: str
+    holder: int
+    answer: bytes
+    digest: bytes
+    signature: bytes
+    kind: ShareKind
+    payload: bytes
+
+    def __repr__(self) -> str:
+        return f"AcceptedShare({self.kind.name}, {len(self.payload)} bytes)"
+
+
+class Packed(NamedTuple):
+    """Payloads of so many shares of one kind, one behind another."""
+
+    kind: ShareKind
+    shares: int
+    payloads: bytes
 
 
 Outcome = int | type[ProtocolError]
@@ -85,10 +90,7 @@ def add_shares(db: Connection, batch: Sequence[AcceptedShare]) -> list[Outcome]:
         positions, phase = by_round[round_id], Phase(phase_name)
         offered = [batch[position] for position in positions]
         if phase in TAKES_SHARES:
-            if _store_in_bulks(db, number, offered):
-                results = [201] * len(offered)
-            else:
-                results = _store_singly(db, number, offered)
+            results = _store(db, number, offered)
             if phase is Phase.ANNOUNCED and 201 in results:
                 moved = after(ROUND, phase, Event.SHARE_STORED)
                 db.execute(update(rounds).where(rounds.c.number == number).values(phase=moved))
@@ -115,29 +117,10 @@ def _lock_rounds(db: Connection, round_ids: list[str]) -> list[tuple[str, int, s
     return [(round_id, number, phase) for round_id, number, phase in db.execute(locked, chosen)]
 
 
-def _store_in_bulks(db: Connection, number: int, offered: Sequence[AcceptedShare]) -> bool:
-    """Store many shares in few rows, unless one of them needs individual checks."""
-    if db.dialect.name != "sqlite" or len(offered) < SMALLEST_BULK:
-        return False
-    holders = BitMap([share.holder for share in offered])
-    between = (holders.min(), holders.max())
-    if len(holders) < len(offered) or db.exec_driver_sql(_RESTORED, between).first():
-        return False
-    held_near = db.exec_driver_sql(_SINGLY, (number, *between)).scalars()
-    if any(each in holders for each in held_near) or any(bulks_with(db, number, holders)):
-        return False
-    for kind in ShareKind:
-        of_kind = [share for share in offered if share.kind is kind]
-        if of_kind:
-            insert_bulk(db, number, of_kind)
-    return True
-
-
-def _store_singly(db: Connection, number: int, offered: list[AcceptedShare]) -> list[Outcome]:
-    """Store each share in a row of its own, if its data holder may still send it."""
+def _store(db: Connection, number: int, offered: list[AcceptedShare]) -> list[Outcome]:
+    """Store each share that its data holder may still send."""
     first: dict[int, AcceptedShare] = {}
     void = _void(db, number, offered)
-    in_bulks = digests_in_bulks(db, number, BitMap(share.holder for share in offered))
     for share in offered:
         if share.digest not in void:
             first.setdefault(share.holder, share)
@@ -152,12 +135,11 @@ def _store_singly(db: Connection, number: int, offered: list[AcceptedShare]) -> 
             "payload": share.payload,
         }
         for share in sorted(first.values(), key=attrgetter("holder"))  # as every replica does
-        if share.holder not in in_bulks
     ]
     insert = inserting_new(db.dialect.name, shares.c.holder)
     inserted = set(db.execute(insert, rows).scalars()) if rows else set()
     others = {share.holder for share in offered} - inserted
-    before = _digests(db, number, sorted(others)) | in_bulks
+    before = _digests(db, number, sorted(others))
     results: list[Outcome] = []
     for share in offered:
         if share.holder in inserted and first[share.holder] is share:
@@ -186,7 +168,7 @@ def _void(db: Connection, number: int, offered: Sequence[AcceptedShare]) -> dict
 
 
 def _digests(db: Connection, number: int, holders: Sequence[int]) -> dict[int, bytes]:
-    found = digests_in_bulks(db, number, BitMap(holders))
+    found: dict[int, bytes] = {}
     for start in range(0, len(holders), MOST_VALUES):
         chosen = shares.c.holder.in_(holders[start : start + MOST_VALUES])
         query = select(shares.c.holder, shares.c.digest).where(shares.c.round == number, chosen)
@@ -202,38 +184,23 @@ def stored_digests(db: Connection, round_id: str, holders: Sequence[int]) -> dic
 
 def held_answers(db: Connection, number: int) -> StoredAnswers:
     """Return whose shares are stored in the round with this number, with their answers' tags."""
-    holders, tags = [np.empty(0, np.uint32)], [np.empty(0, f"V{TAG_BYTES}")]
-    answer = np.dtype([("tag", f"V{TAG_BYTES}"), ("rest", f"V{ANSWER_BYTES - TAG_BYTES}")])
-    for encoded, answers in db.execute(_IN_BULKS, {"number": number}):
-        holders.append(np.frombuffer(encoded, "<u4"))
-        tags.append(np.frombuffer(answers, answer)["tag"])
-    rows = db.execute(_HELD_SINGLY, {"number": number}).all()
-    holders.append(np.array([holder for holder, _ in rows], np.uint32))
-    tags.append(np.frombuffer(b"".join(each[:TAG_BYTES] for _, each in rows), f"V{TAG_BYTES}"))
-    all_holders = np.concatenate(holders)
-    order = np.argsort(all_holders)
-    return StoredAnswers(BitMap(all_holders), np.concatenate(tags)[order].tobytes())
+    rows = db.execute(_HELD, {"number": number}).all()
+    tags = b"".join(answer[:TAG_BYTES] for _, answer in rows)
+    return StoredAnswers(BitMap([holder for holder, _ in rows]), tags)
 
 
-def places_of(db: Connection, round_id: str, holders: BitMap, dimension: int) -> list[Place]:
-    """Return where the shares of `holders` are, so that each place is read at once."""
-    number = db.execute(select(rounds.c.number).where(rounds.c.id == round_id)).scalar_one()
-    found = [Place(bulk, some) for bulk, some in bulks_with(db, number, holders)]
-    singly = holders.difference(*(place.holders for place in found))
+def parts_of(holders: BitMap, dimension: int) -> list[BitMap]:
+    """Return `holders` in parts, so that the shares of each are read at once."""
     together = max(1, min(MOST_VALUES, _READ_BYTES // (8 * dimension)))
-    parts = (singly[start : start + together] for start in range(0, len(singly), together))
-    return found + [Place(None, part) for part in parts]
+    return [holders[start : start + together] for start in range(0, len(holders), together)]
 
 
-def read_shares(db: Connection, round_id: str, place: Place) -> list[Packed]:
-    """Return the shares at a place, of those whose payload is stored, in any order."""
-    if place.bulk is not None:
-        row = db.execute(select(bulks).where(bulks.c.number == place.bulk)).one()
-        return [] if row.payloads is None else [chosen_of(row, place.holders)]
+def read_shares(db: Connection, round_id: str, holders: BitMap) -> list[Packed]:
+    """Return the shares of these holders whose payload is stored, in any order."""
     number = select(rounds.c.number).where(rounds.c.id == round_id).scalar_subquery()
     query = (
         select(shares.c.kind, shares.c.payload)
-        .where(shares.c.round == number, shares.c.holder.in_(list(place.holders)))
+        .where(shares.c.round == number, shares.c.holder.in_(list(holders)))
         .where(shares.c.payload.is_not(None))
     )
     by_kind: dict[int, list[bytes]] = defaultdict(list)
@@ -254,10 +221,6 @@ def erase_payloads(db: Connection, round_id: str, most: int, after: int = -1) ->
     Digests and signatures stay: they show what was received, and hold no secret.
     """
     number = db.execute(select(rounds.c.number).where(rounds.c.id == round_id)).scalar_one()
-    left = (bulks.c.round == number) & bulks.c.payloads.is_not(None)
-    some = select(bulks.c.number).where(left).limit(max(1, _ERASED_BYTES // BULK_BYTES))
-    if db.execute(update(bulks).where(bulks.c.number.in_(some)).values(payloads=None)).rowcount:
-        return after
     due = (shares.c.round == number) & (shares.c.holder > after) & shares.c.payload.is_not(None)
     in_order = select(shares.c.holder).where(due).order_by(shares.c.holder)
     last: int | None = db.execute(in_order.offset(most - 1).limit(1)).scalar()

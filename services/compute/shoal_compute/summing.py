@@ -1,6 +1,6 @@
-"""Adds up stored shares, one place of the store at a time, in a thread of this process or on Dask.
+"""Adds up stored shares, part by part, in a thread of this process or on Dask.
 
-A sum keeps in memory as many places as can be worked on at once, and one more. If the cluster
+A sum keeps in memory as many parts as can be worked on at once, and one more. If the cluster
 fails, the sum is computed in this process, with the same result.
 """
 
@@ -13,8 +13,9 @@ from typing import Any, Final
 
 import numpy as np
 import structlog
+from pyroaring import BitMap
 
-from shoal_compute.bulks import Packed, Place
+from shoal_compute.shares import Packed
 from shoal_kit.startup import StartupRefused
 from shoal_kit.web.logs import describe_exception
 from shoal_protocol.rounds.round_spec import RoundSpec
@@ -122,11 +123,11 @@ class SharesMissing(Exception):
 
 async def sum_shares(
     spec: RoundSpec,
-    places: Sequence[Place],
-    read: Callable[[Place], Awaitable[list[Packed]]],
+    parts: Sequence[BitMap],
+    read: Callable[[BitMap], Awaitable[list[Packed]]],
     summing: Summing,
 ) -> Uint64Vector:
-    """Return the sum, shape (d,), of the shares at exactly these places; `read` returns them.
+    """Return the sum, shape (d,), of the shares of these holders; `read` returns those of a part.
 
     Raises:
         SharesMissing: not all of them are stored.
@@ -136,10 +137,10 @@ async def sum_shares(
     total = np.zeros(dimension, np.uint64)
     under_way: deque[asyncio.Task[Uint64Vector]] = deque()
     try:
-        for place in places:
-            shares = await read(place)
+        for holders in parts:
+            shares = await read(holders)
             stored = sum(each.shares for each in shares)
-            if stored != len(place.holders):
+            if stored != len(holders):
                 raise SharesMissing
             if len(under_way) == summing.at_once:
                 total = summation.plus(scheme, total, await under_way.popleft())

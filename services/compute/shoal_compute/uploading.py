@@ -9,10 +9,9 @@ from typing import Final
 from prometheus_client import Counter
 from pyroaring import BitMap
 
-from shoal_compute.bulks import AcceptedShare
 from shoal_compute.round_book import RoundBook
 from shoal_compute.rounds import Round
-from shoal_compute.shares import add_shares, stored_digests
+from shoal_compute.shares import AcceptedShare, add_shares, stored_digests
 from shoal_protocol.sharing.received import parse, read_receipt_query, unframe
 from shoal_protocol.wire.errors import ProtocolError
 from shoal_protocol.wire.phases import TAKES_SHARES, Phase

@@ -2,18 +2,19 @@
 
 from collections.abc import Callable, Sequence
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from sqlalchemy import Connection
 
-from shoal_kit.web.openapi import After, answers, having
+from shoal_kit.web.openapi import ANY, After, answers, having, signed
+from shoal_protocol.keeping import HEADS_PATH, KeptHeads
+from shoal_service.keepers import Keepers
 from shoal_service.replies import Count, document, shown
 from shoal_service.service import Resources
 from shoal_service.storage.charges import Ledger
-from shoal_service.storage.journal import Journal
 
 
-def journal_routes(journal: Journal) -> APIRouter:
-    """Return GET /v1/journal."""
+def journal_routes(keepers: Keepers) -> APIRouter:
+    """Return GET /v1/journal and POST /v1/journal/heads."""
     router = APIRouter()
 
     @router.get("/v1/journal", **answers(having("entries", "next")))
@@ -22,7 +23,12 @@ def journal_routes(journal: Journal) -> APIRouter:
 
         Statements are shown of public kinds alone.
         """
-        return document(await journal.shown(after, count))
+        return document(await keepers.journal.shown(after, count))
+
+    @router.post(HEADS_PATH, **answers(signed(KeptHeads), takes=ANY))
+    async def tell_heads(request: Request) -> Response:
+        """Tell, signed, what is kept here of journals; a newer head that comes along is kept."""
+        return document(await keepers.keeper.answer(await request.body()))
 
     return router
 

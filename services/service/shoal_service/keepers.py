@@ -13,7 +13,7 @@ from collections import defaultdict
 from typing import Final
 
 import structlog
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, Table, select, update
 
 from shoal_kit.database_file import ACCEPT, RESTORE
 from shoal_kit.manifest_book import newest_with
@@ -32,7 +32,7 @@ from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.trust.succession import ManifestStatement
 from shoal_protocol.wire.documents import Signed, decode, from_json
 from shoal_protocol.wire.errors import BadSignature, LedgerBroken, NotReady, ProtocolError
-from shoal_service.keeping import Keeper, is_by
+from shoal_service.keeping import Keeper, Seen, is_by
 from shoal_service.service import Resources
 from shoal_service.storage.journal import Journal, JournalTables, JournalWriter
 
@@ -46,10 +46,19 @@ class Keepers:
     """The keepers of this service's journal; each is asked after a start, as soon as it answers."""
 
     def __init__(
-        self, resources: Resources, journal: Journal, keeper: Keeper, *, accept: str | None
+        self,
+        resources: Resources,
+        journal: Journal,
+        kept: Table,
+        seen: Seen,
+        *,
+        accept: str | None,
     ) -> None:
-        """Begin with nobody asked; `accept` is the token of a loss that the operator accepts."""
-        self._own, self._journal, self._keeper = resources, journal, keeper
+        """Begin with nobody asked; `accept` is the token of a loss that the operator accepts.
+
+        `kept` and `seen` are of this service as a keeper itself.
+        """
+        self._own, self.journal, self.keeper = resources, journal, Keeper(resources, kept, seen)
         self._accept = accept
         self._at: dict[str, int] = {}  # the number up to which each keeper has the journal
         self._paces: dict[str, Pace] = defaultdict(Pace)
@@ -128,7 +137,7 @@ class Keepers:
 
     async def _refuse(self) -> None:
         if self._shown:  # a loss that was accepted at another replica may cover it
-            loss = await self._own.storage.run(newest_loss, self._journal.tables)
+            loss = await self._own.storage.run(newest_loss, self.journal.tables)
             self._shown = {
                 digest: place
                 for digest, place in self._shown.items()
@@ -153,12 +162,12 @@ class Keepers:
     async def _ask(self, party: ServiceParty, advance: Advance | None = None) -> None:
         own = self._own
         try:
-            answer = await self._keeper.ask(party, advance, service=None if advance else own.name)
+            answer = await self.keeper.ask(party, advance, service=None if advance else own.name)
             if answer.is_new:
                 raise Unavailable("the keeper is new")
             head, statement = answer.of(own.name), None
             if answer.statement is not None:
-                statement = from_json(answer.statement, *self._journal.kinds)
+                statement = from_json(answer.statement, *self.journal.kinds)
                 if not is_by(statement, own.book, own.name):
                     raise BadSignature
         except (Unavailable, ProtocolError, ValueError) as error:  # or no certificate at all
@@ -167,12 +176,12 @@ class Keepers:
             return
         number: int | None = 0
         if head is not None and is_by(head, own.book, own.name):
-            number = await own.storage.run(_shared, self._journal.tables, head.body)
+            number = await own.storage.run(_shared, self.journal.tables, head.body)
             if number is None:
                 self._shown[head.digest] = head.body
                 self._sequence = max(self._sequence, head.body.sequence)
         if statement is not None:
-            if not await own.storage.run(_has, self._journal.tables, statement):
+            if not await own.storage.run(_has, self.journal.tables, statement):
                 self._shown[statement.digest] = statement.body.entry
         self._at[party.name] = number or 0
 
@@ -188,7 +197,7 @@ class Keepers:
         named = json.dumps([self._own.name, *sorted(self._told)])
         token = hashlib.sha256(named.encode()).hexdigest()[:16]
         if self._accept == token:
-            await self._journal.run(self._begin_epoch)
+            await self.journal.run(self._begin_epoch)
             for each in self._told:
                 self._shown.pop(each, None)
             self._at.clear()
@@ -226,7 +235,7 @@ class Keepers:
 
     def _advance(self, db: Connection, after: int) -> Advance:
         """Return what leads a keeper on from an entry; from a loss on if there is one behind it."""
-        tables = self._journal.tables
+        tables = self.journal.tables
         losses = [decode(each, Loss) for each in tables.of_kind(db, LOSS)]
         loss = next((each for each in reversed(losses) if each.body.entry.number > after), None)
         if loss is not None:
@@ -252,7 +261,7 @@ class Keepers:
 
     def _begin_epoch(self, writer: JournalWriter) -> None:
         """Go on without what the journal lacks: in a higher epoch, which begins with a loss."""
-        own, tables = self._own, self._journal.tables
+        own, tables = self._own, self.journal.tables
         last = max(self._shown.values(), key=lambda each: each.order)
         lost = EntryPlace(epoch=last.epoch, number=last.number)
         epoch, _ = tables.lock(writer.db)

@@ -14,14 +14,12 @@ from contextlib import suppress
 from typing import Any
 
 import structlog
-from fastapi import APIRouter, Request, Response
 from nacl.signing import VerifyKey
 from sqlalchemy import Column, Connection, MetaData, String, Table, select
 
 from shoal_kit.manifest_book import ManifestBook, newest_with
 from shoal_kit.pace import Pace
 from shoal_kit.peers.exchange import Unavailable
-from shoal_kit.web.openapi import ANY, answers, signed
 from shoal_protocol.journal import Statement
 from shoal_protocol.keeping import (
     HEADS_PATH,
@@ -36,7 +34,6 @@ from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.encoding import parse_canonical_json
 from shoal_protocol.wire.errors import BadSignature, ProtocolError, WrongSigner
-from shoal_service.replies import document
 from shoal_service.service import Resources
 from shoal_service.storage.database import Bytes, insert_new
 
@@ -169,15 +166,19 @@ class Keeper:
         """
         if self._own.name in await self._own.storage.run(self._all):
             return
-        others, copied = keepers_of(self._own.book.current.manifest, self._own.name), []
-        for other in others:
-            with suppress(Unavailable, ProtocolError, ValueError):
-                copied.append(await self.ask(other, copies=True))
+        others = keepers_of(self._own.book.current.manifest, self._own.name)
+        asked = await asyncio.gather(*map(self._copied, others))
+        copied = [each for each in asked if each is not None]
         if 2 * len(copied) <= len(others):
             self._pace.failed(self._own.clock())
         else:
             heads = [each for answer in copied for each in answer.heads]
             await self._own.storage.run(self._adopt, [*filter(self._is_a_services, heads)])
+
+    async def _copied(self, other: ServiceParty) -> KeptHeads | None:
+        with suppress(Unavailable, ProtocolError, ValueError):
+            return await self.ask(other, copies=True)
+        return None
 
     def _is_a_services(self, signed: Signed[JournalHead]) -> bool:
         book, name = self._own.book, signed.signer
@@ -235,15 +236,3 @@ class Keeper:
         if (answer.signer, answer.body.nonce) != (keeper.name, asked.nonce):
             raise Unavailable("the answer is another keeper's, or of another question")
         return answer.body
-
-
-def keeping_routes(keeper: Keeper) -> APIRouter:
-    """Return POST /v1/journal/heads."""
-    router = APIRouter()
-
-    @router.post(HEADS_PATH, **answers(signed(KeptHeads), takes=ANY))
-    async def tell_heads(request: Request) -> Response:
-        """Tell, signed, what is kept here of journals; a newer head that comes along is kept."""
-        return document(await keeper.answer(await request.body()))
-
-    return router

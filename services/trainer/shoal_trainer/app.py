@@ -60,8 +60,8 @@ from shoal_trainer.jobs import (
 from shoal_trainer.joining import Joining
 from shoal_trainer.releases import REPORT
 from shoal_trainer.resources import Resources
-from shoal_trainer.schema import certificates, jobs, journal, rounds, withdrawals
 from shoal_trainer.schema import crowds as crowd_tables
+from shoal_trainer.schema import jobs, journal, rounds
 from shoal_trainer.store import JobRecord
 
 RoundNumber = Annotated[int, Path(ge=0, lt=2**31)]
@@ -317,20 +317,6 @@ def create_app(
         return taken({"job": job}, is_new=is_new)
 
     @app.get(
-        "/v1/jobs/{job}/withdrawal",
-        **answers(signed(JobWithdrawal)),
-    )
-    async def show_withdrawal(job: JobId) -> Response:
-        """Serve the withdrawal as the job's analyst signed it: 409 if the job is not withdrawn."""
-        record = await run(store.find_job, job)
-        found = await run(store.find_document, withdrawals, job)
-        if found is not None:
-            return document(found)
-        if record.erased:
-            raise DocumentsDeleted
-        raise WrongPhase("the job is not withdrawn")
-
-    @app.get(
         "/v1/jobs/{job}/rounds/{number}",
         **answers(signed(RoundSpec), pending=_STATE),
     )
@@ -382,7 +368,7 @@ def create_app(
         """
 
         async def certificate() -> bytes | None:
-            found = await run(store.find_document, certificates, job)
+            found = await run(store.find_certificate, job)
             if found is None and (await without_document(job)).phase is not JobPhase.FINISHED:
                 raise WrongPhase("the job is not finished, and has no certificate yet")
             return found

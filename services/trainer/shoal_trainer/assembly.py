@@ -21,7 +21,6 @@ from shoal_protocol.wire.service_errors import StorageUnavailable
 from shoal_service import service
 from shoal_service.journal_routes import journal_routes, ledger_routes
 from shoal_service.keepers import Keepers
-from shoal_service.keeping import Keeper, keeping_routes
 from shoal_service.running import ServiceSettings
 from shoal_service.storage import retention
 from shoal_service.storage.retention import MOST_JOBS, Retention, delete_some
@@ -49,7 +48,6 @@ from shoal_trainer.schema import (
     partial_sums,
     rounds,
     totals,
-    withdrawals,
 )
 from shoal_trainer.store import list_jobs, newest_of
 
@@ -171,7 +169,7 @@ def _due(db: Connection, before: datetime) -> Sequence[str]:
     return db.execute(chosen).scalars().all()
 
 
-DELETED: Final = (certificates, totals, partial_sums, memberships, withdrawals)
+DELETED: Final = (certificates, totals, partial_sums, memberships)
 """Tables of documents that go. Requests, rounds and the journal stay, without reports."""
 
 
@@ -241,9 +239,13 @@ def assemble(
     peers = Peers(resources.peers, resources.book)
     _ = resources.ends  # shown from the start
     with resources.starting():
-        keeper = Keeper(resources, schema.kept, newest_of)
-        accepted = given.get("accept_loss")
-        keepers = Keepers(resources, resources.journal, keeper, accept=accepted)
+        keepers = Keepers(
+            resources,
+            resources.journal,
+            schema.kept,
+            newest_of,
+            accept=given.get("accept_loss"),
+        )
         dictionaries = Dictionaries(resources)
         if resources.book.published is not None:
             dictionaries.follow(resources.book.published)
@@ -264,10 +266,9 @@ def assemble(
     app = create_app(
         joining, certifier, resources, serving, dictionaries, declarations, ready=keepers.ready
     )
-    app.include_router(journal_routes(resources.journal))
+    app.include_router(journal_routes(keepers))
     withdrawn = partial(list_jobs, phase=JobPhase.WITHDRAWN)
     app.include_router(ledger_routes(resources, resources.ledger, withdrawn))
-    app.include_router(keeping_routes(keeper))
     return Service(
         app, resources, joining, runner, certifier, serving, Retention(resources, forget)
     )

@@ -295,9 +295,11 @@ class Joining:
         async with self._admission:
             record = await own.storage.run(store.find_job, job)
             await self._recount(record)  # so that what is reserved is known, and freed
-            spent = await own.journal.run(store.withdraw_job, signed)
-            if spent is None:
+            if record.phase is JobPhase.WITHDRAWN:
                 return False
+            if record.phase in (JobPhase.FINISHED, JobPhase.FAILED):
+                raise WrongPhase(f"the job has {record.phase}: what it released and cost stays")
+            spent = await own.journal.run(store.end_job, job, JobEvent.WITHDRAWN)
             own.end_job(job, "withdrawn", request.privacy.cost, spent)
         return True
 
@@ -350,7 +352,7 @@ class Joining:
                 f"{len(population)} clients joined, {request.minimum_population} are needed: {why}"
             )
             event = JobEvent.POPULATION_TOO_SMALL
-            spent = await own.journal.run(store.fail_job, job, event, reason)
+            spent = await own.journal.run(store.end_job, job, event, reason)
             own.end_job(job, "failed", allowed, spent, reason=event.value)
         else:
             await own.storage.run(

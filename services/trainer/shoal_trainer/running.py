@@ -211,7 +211,7 @@ class Runner:
         if own.clock() <= record.ends_by + own.patience:
             return
         with suppress(WrongPhase):  # it has just ended
-            spent = await own.journal.run(store.fail_job, record.job, JobEvent.TIME_OVER, reason)
+            spent = await own.journal.run(store.end_job, record.job, JobEvent.TIME_OVER, reason)
             own.end_job(record.job, "failed", record.study.privacy.cost, spent, reason="time_over")
 
     async def oldest_open(self) -> datetime | None:
@@ -423,7 +423,7 @@ class Runner:
         """
         own = self._resources
         spent = await own.journal.run(
-            store.fail_job, job.id, JobEvent.ROUND_ABANDONED, reason, lost=lost
+            store.end_job, job.id, JobEvent.ROUND_ABANDONED, reason, lost=lost
         )
         # the reason's text may be in a peer's words
         own.end_job(job.id, "failed", job.request.privacy.cost, spent, reason=code)

@@ -91,7 +91,7 @@ class CrowdTables:
         only_changes(self.instances)
 
 
-VERSION: Final = 22
+VERSION: Final = 23
 
 metadata = MetaData()
 
@@ -131,13 +131,6 @@ memberships = Table(
     Column("holder", BigInteger, primary_key=True),
     Column("state", String(16), nullable=False),
     Column("slots", Text),  # of who joined, a bitmap in base64: those that had budget left
-    Column("document", Bytes, nullable=False),
-)
-
-withdrawals = Table(
-    "withdrawals",
-    metadata,
-    _job(primary_key=True),
     Column("document", Bytes, nullable=False),
 )
 

@@ -12,7 +12,6 @@ from pyroaring import BitMap
 from sqlalchemy import ColumnElement, Connection, Row, Table, func, select
 
 from shoal_protocol.jobs.job_state import RoundState
-from shoal_protocol.jobs.membership import JobWithdrawal
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.rounds.attestations import CHARGE, Abandonment, PartialSum, Result, RoundFailure
 from shoal_protocol.rounds.round_spec import RoundSpec
@@ -123,30 +122,35 @@ End = Signed[Abandonment] | RoundFailure
 """Why a round released nothing: the aggregator's word, or what the trainer found."""
 
 
-def fail_job(
+def end_job(
     writer: JournalWriter,
     job: str,
     event: JobEvent,
-    reason: str,
+    reason: str | None = None,
     *,
     lost: tuple[str, End] | None = None,
 ) -> Charges:
     """End a job without a posterior, and with it a round that released nothing, and why.
 
-    Return what stays charged.
+    A round that no client was told of is given back. Any other one goes on at the services, and
+    what it cost stays charged. Return what does.
 
     Raises:
         WrongPhase: it has ended.
         LedgerBroken
     """
-    move_job(writer.db, job, event, reason=reason)
+    db, columns = writer.db, schema.rounds.c
+    move_job(db, job, event, reason=reason)
     if lost is not None:
         lose_round(writer, *lost)
-    return kept_charges(writer.db, job)
+    untold = (columns.job == job) & (columns.phase == Phase.ANNOUNCED.value)
+    for round_id in db.execute(select(columns.id).where(untold)).scalars().all():
+        lose_round(writer, round_id, None)
+    return kept_charges(db, job)
 
 
 def lose_round(writer: JournalWriter, round_id: str, end: End | None) -> None:
-    """End a round that released nothing; one whose job was withdrawn has no `end`.
+    """End a round that released nothing; one whose job ended before it began has no `end`.
 
     One that clients were never told of is given back: none of them can have answered it.
 
@@ -336,31 +340,7 @@ def kept_charges(db: Connection, job: str) -> Charges:
     return [*kept.values()]
 
 
-def withdraw_job(writer: JournalWriter, signed: Signed[JobWithdrawal]) -> Charges | None:
-    """End a job as its analyst signed; return what stays charged. None: it is withdrawn already.
-
-    A round that no client was told of is given back. Any other one goes on at the services, and
-    what it cost stays charged.
-
-    Raises:
-        WrongPhase: the job has ended otherwise.
-        LedgerBroken
-    """
-    db, job = writer.db, signed.body.job
-    phase = find_job(db, job).phase
-    if phase is JobPhase.WITHDRAWN:  # its withdrawal may be kept no longer
-        return None
-    if phase in (JobPhase.FINISHED, JobPhase.FAILED):
-        raise WrongPhase(f"the job has {phase} already: what it released and cost stays")
-    move_job(db, job, JobEvent.WITHDRAWN)
-    db.execute(schema.withdrawals.insert().values(job=job, document=signed.encode()))
-    columns = schema.rounds.c
-    untold = (columns.job == job) & (columns.phase == Phase.ANNOUNCED.value)
-    for round_id in db.execute(select(columns.id).where(untold)).scalars().all():
-        lose_round(writer, round_id, None)
-    return kept_charges(db, job)
-
-
-def find_document(db: Connection, table: Table, job: str) -> bytes | None:
-    """Return the wire form of a job's only document in a table, if there is one."""
-    return db.execute(select(table.c.document).where(table.c.job == job)).scalar_one_or_none()
+def find_certificate(db: Connection, job: str) -> bytes | None:
+    """Return the certificate of a job, compressed, if it has one."""
+    columns = schema.certificates.c
+    return db.execute(select(columns.document).where(columns.job == job)).scalar_one_or_none()
