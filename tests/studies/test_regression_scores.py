@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from bench.regressions import DataSet, exact, made_up, without_deciding
 from shoal_studies.regression import constants
 from shoal_studies.regression.engine import far_slopes, telling
-from shoal_studies.regression.families import FAMILIES
+from shoal_studies.regression.families import FAMILIES, Counts
 from shoal_studies.regression.plausible_designs import DesignRows
 from shoal_studies.regression.scores import TargetScores, log_dispersions
 
@@ -54,6 +55,25 @@ def test_a_dispersion_that_a_round_rules_out_is_not_chosen_since_others_allow_it
     grid = np.geomspace(0.02, 3.0, 120)
     logs = log_dispersions((far, near), RECORDS, design(), SLOPE, grid)
     assert grid[np.argmax(logs)] == pytest.approx(0.5, rel=0.1)
+
+
+@pytest.mark.parametrize("dispersion", [1e-3, 0.5, 10.0])
+@pytest.mark.parametrize(("low", "high"), [(0.0, 6.0), (2.5, 90.2), (3.0, 900.0)])
+def test_moments_of_cut_counts_are_those_of_their_distribution(
+    dispersion: float, low: float, high: float
+) -> None:
+    """By summing over counts; those at an end are where they are, and not cut."""
+    means, counts = np.array([1e-3, 0.7, 40.0, 90.0]), np.arange(30_000)
+    size = 1.0 / dispersion
+    chances = stats.nbinom.pmf(counts[:, None], size, size / (size + means))
+    family = FAMILIES["negative_binomial"]
+    assert isinstance(family, Counts)
+    ends = np.full(len(means), low), np.full(len(means), high)
+    mean, square, cut = family.limited(means, dispersion, *ends)
+    at = counts.clip(low, high)
+    assert mean == pytest.approx(at @ chances, rel=1e-6)
+    assert square == pytest.approx(at**2 @ chances, rel=1e-6)
+    assert cut == pytest.approx((at != counts) @ chances, abs=1e-9)
 
 
 def test_rounds_of_a_ball_that_hardly_grew_do_not_replace_the_others() -> None:

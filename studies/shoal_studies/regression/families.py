@@ -18,7 +18,6 @@ from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.scores import LARGEST_PREDICTOR, Family, mean_of, weight_of
 from shoal_studies.posteriors.base import normal_density
 
-_SUMMED: Final = 250.0  # counts up to here are summed one by one
 _FARTHEST: Final = 13.0  # of a logarithm of a mean from that of most rows, where tables end
 NEAR: Final = 3.0  # times as large or small as another dispersion
 _TABLE: Final = (24, 60)  # points of a table: at the point asked, and at coefficients
@@ -218,8 +217,6 @@ class Counts(_OfLogarithms):
         return means + dispersion * means**2
 
     def limited(self, means: Floats, dispersion: float, low: Floats, high: Floats) -> CutMoments:
-        if float(np.max(high)) <= _SUMMED:
-            return self._summed(means, dispersion, low, high)
         size = 1.0 / dispersion
         chance = size / (size + means)
 
@@ -233,23 +230,9 @@ class Counts(_OfLogarithms):
             second = means**2 * (1.0 + dispersion) * below(count - 2.0, size + 2.0)
             return below(count, size), first, first + second
 
-        return _between(parts(low), parts(high), low, high)
-
-    def _summed(self, means: Floats, dispersion: float, low: Floats, high: Floats) -> CutMoments:
-        """Sum over 0, 1, ...: each count's probability follows from the one before."""
-        size = 1.0 / dispersion
-        odds = means / (size + means)
-        chance = np.exp(-size * np.log1p(means * dispersion))
-        total, mean, square, inside = (np.zeros_like(means) for _ in range(4))
-        for count in range(int(np.ceil(np.max(high))) + 1):
-            at = np.clip(count, low, high)
-            total += chance
-            mean += chance * at
-            square += chance * at * at
-            inside += chance * ((count >= low) & (count <= high))
-            chance = chance * odds * ((count + size) / (count + 1.0))
-        rest = np.maximum(1.0 - total, 0.0)
-        return mean + rest * high, square + rest * high**2, 1.0 - inside
+        mean, square, _ = _between(parts(low), parts(high), low, high)
+        kept = below(np.floor(high), size) - below(np.ceil(low) - 1.0, size)  # ends are not cut
+        return mean, square, 1.0 - kept
 
 
 class Positives(_OfLogarithms):
