@@ -136,6 +136,18 @@ def square_root(covariance: Floats) -> Floats:
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :])
 
 
+def to_data_units(centres: Floats, scales: Floats, unit: float = 1.0) -> Floats:
+    """Return T, shape (k, k), that takes normalised coefficients to those of the data.
+
+    They are of a constant, and of features less their `centres` and over their `scales`, shapes
+    (k - 1,). A coefficient of 1 is `unit` of the target.
+    """
+    slopes = unit / scales
+    transform = np.diag(np.append(unit, slopes))
+    transform[0, 1:] = -centres * slopes
+    return transform
+
+
 def normal_density(values: Floats) -> Floats:
     """Return the standard normal density at values of any shape."""
     return np.asarray(np.exp(-0.5 * values**2) / math.sqrt(2.0 * math.pi))
