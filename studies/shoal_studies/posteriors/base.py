@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
+from scipy.optimize import brentq
 from scipy.special import ndtr
 
 from shoal_protocol.queries.design import Floats
@@ -167,13 +168,10 @@ def evenly_spread(count: int, size: int) -> Floats:
 
     They are multiples of the powers of x, where x^(size + 1) = x + 1 (Roberts 2018).
     """
-    base = 2.0
-    for _ in range(_STEPS):
-        base = (1.0 + base) ** (1.0 / (size + 1))
+    base = brentq(lambda x: (size + 1) * math.log(x) - math.log1p(x), 1.0, 2.0, xtol=1e-15)
     return (0.5 + np.outer(np.arange(1, count + 1), base ** -np.arange(1.0, size + 1.0))) % 1.0
 
 
-_STEPS: Final = 60  # until the root is exact
 _MISSING: Final = frozenset({"NAType", "NaTType", "NoneType"})  # pandas' own, and Python's
 
 
