@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from shoal_protocol.queries import Column, HazardScoreSum, WeightedRowMatrix
+from shoal_protocol.queries import HazardScoreSum, WeightedRowMatrix
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import hazards_from, matrix_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
@@ -263,11 +263,6 @@ _FEWEST: Final = 0.002  # share of records with an event, at least
 
 class HazardJob(ScoredJob[PiecewiseExponentialTask]):
     """Everything that follows from the sums released so far, one or more."""
-
-    @property
-    def features(self) -> tuple[Column, ...]:
-        """The features in spreads."""
-        return self.all_columns.features(self.task.features)
 
     @property
     def intervals(self) -> int:

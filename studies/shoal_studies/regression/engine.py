@@ -34,8 +34,10 @@ from shoal_protocol.queries.sums import in_units, matrix_from, scores_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_studies.catalogue import regression as rules
 from shoal_studies.catalogue.measurements import noise_ratio, query_of
+from shoal_studies.catalogue.multinomial_regression import MultinomialRegressionTask
+from shoal_studies.catalogue.piecewise_exponential import PiecewiseExponentialTask
 from shoal_studies.catalogue.regression import MeasuredRegressionPosterior, RegressionTask
-from shoal_studies.catalogue.study import Study, require_due
+from shoal_studies.catalogue.study import require_due
 from shoal_studies.contract import RequestedRound
 from shoal_studies.posteriors.base import BasePosterior
 from shoal_studies.quasi_likelihood import averaged
@@ -83,7 +85,9 @@ _LEAST_WEIGHT: Final = 0.01  # mean weight over the largest
 _FEW: Final = 4  # designs by which errors of designs, and priors, are told apart
 
 
-TaskT = TypeVar("TaskT", bound=Study)
+TaskT = TypeVar(
+    "TaskT", bound=RegressionTask | MultinomialRegressionTask | PiecewiseExponentialTask
+)
 
 
 @dataclass(frozen=True)
@@ -107,6 +111,11 @@ class ScoredJob(ABC, Generic[TaskT]):
     def all_columns(self) -> Measured:
         """All columns as the first round measured them; later rounds do not change this."""
         return measured(self.sums[0], self.task.columns, records_of(self.sums[:1])[0])
+
+    @property
+    def features(self) -> tuple[Column, ...]:
+        """The features in spreads."""
+        return self.all_columns.features(self.task.features)
 
     @property
     def query(self) -> Query:
