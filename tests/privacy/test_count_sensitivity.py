@@ -34,12 +34,14 @@ def make_bins(edges, **more):
     return counts_of(EdgeCut(column=0, edges=edges), **more)
 
 
+def values_of(query):
+    return query.cut.edges if isinstance(query.cut, EdgeCut) else query.cut.levels
+
+
 def all_clients(query):
     """Every client there can be, up to the order of its records: from none of them to the most."""
-    cut = query.cut
-    values = [*(cut.edges if isinstance(cut, EdgeCut) else cut.levels), -7.5]
     for size in range(query.records_per_client + 1):
-        for records in itertools.combinations_with_replacement(values, size):
+        for records in itertools.combinations_with_replacement([*values_of(query), -7.5], size):
             yield np.array(records)[:, None]
 
 
@@ -58,23 +60,11 @@ def test_pitfall_15_the_sensitivity_of_counts_and_bins_is_reached_and_never_exce
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-@pytest.mark.parametrize("levels", LEVELS)
-def test_pitfall_15_no_float_whatever_is_counted_in_two_cells_or_moves_counts_further(
-    levels, mechanism
-):
-    query = make_counts(levels)
-    clients = [np.array([[each]]) for each in (*EXTREME_FLOATS, *query.cut.levels)]
-    for one, two in itertools.product(clients, clients):
-        assert sorted(query.encode(one)) == [0] * levels + [query.grid] * 2
-        assert not exceeds(query, mechanism, one, two)
-
-
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-@pytest.mark.parametrize("edges", EDGES)
-def test_pitfall_15_any_float_is_counted_in_one_bin(edges, mechanism):
-    query = make_bins(edges)
-    nearby = [math.nextafter(edge, to) for edge in edges for to in (-math.inf, math.inf)]
-    clients = [np.array([[each]]) for each in (*EXTREME_FLOATS, *edges, *nearby)]
+@pytest.mark.parametrize("query", [*map(make_counts, LEVELS), *map(make_bins, EDGES)])
+def test_pitfall_15_any_float_is_counted_in_one_cell(query, mechanism):
+    ends = values_of(query)
+    nearby = [math.nextafter(end, to) for end in ends for to in (-math.inf, math.inf)]
+    clients = [np.array([[each]]) for each in (*EXTREME_FLOATS, *ends, *nearby)]
     for one, two in itertools.product(clients, clients):
         assert sorted(query.encode(one)) == [0] * (query.cut.cells - 1) + [query.grid] * 2
         assert not exceeds(query, mechanism, one, two)
