@@ -32,7 +32,7 @@ _LEVELS_SHOWN: Final = 20
 def coded(values: Any, variable: Variable | None) -> NDArray[np.float64]:
     """Return the numbers of one column, shape (n,), or what numbers of another shape are.
 
-    Without a `variable` days become numbers, and texts are refused.
+    Without a `variable` days and texts are refused.
 
     Raises:
         ValueError: values are not what the variable has: a number in place of a level's text, a
@@ -44,7 +44,7 @@ def coded(values: Any, variable: Variable | None) -> NDArray[np.float64]:
         return _places(found, variable)
     days = _days(found)
     if days is not None:
-        if variable is None or isinstance(variable, Date):
+        if isinstance(variable, Date):
             return days
         raise ValueError("holds days: every value must be a number, or its bounds be days, too")
     try:
