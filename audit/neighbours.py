@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal_protocol.queries import (
-    BinCounts,
     ColumnMoments,
     Counts,
+    EdgeCut,
     FirstMoments,
     Query,
     SecondMoments,
@@ -26,13 +26,10 @@ def worst_neighbours(query: Query) -> tuple[Floats, Floats]:
     does not reach its bound.
     """
     if isinstance(query, Counts):
-        away = np.nextafter(max(query.levels), np.inf)  # no level, so in the last cell or in none
-        second = query.levels[1] if len(query.levels) > 1 else away
+        values = query.cut.edges if isinstance(query.cut, EdgeCut) else query.cut.levels
+        away = np.nextafter(max(values), np.inf)  # in the last cell, which holds other levels
         ones = np.ones((query.records_per_client, 1))
-        return ones * query.levels[0], ones * second
-    if isinstance(query, BinCounts):
-        ones = np.ones((query.records_per_client, 1))
-        return ones * query.edges[0], ones * query.edges[-1]
+        return ones * values[0], ones * away
     if isinstance(query, Tables):  # all that is missing against something in each table
         there = np.zeros((query.records_per_client, len(query.columns)))
         return np.full_like(there, np.nan), there

@@ -28,14 +28,15 @@ from shoal_holder.rounds import Answers, encoding_allowed
 from shoal_holder.status import silent
 from shoal_kit.clock import system_clock
 from shoal_protocol.queries import (
-    BinCounts,
     ClassScoreSum,
     Column,
     ColumnMoments,
     Counts,
+    EdgeCut,
     FirstMoments,
     GradientSum,
     HazardScoreSum,
+    LevelCut,
     NormCounts,
     PredictionScores,
     Query,
@@ -71,8 +72,8 @@ def queries(columns: int, records: int) -> Iterator[Query]:
     if columns == 1:
         for levels in (2, 256):
             places = tuple(float(each) for each in range(levels))
-            yield Counts(columns=named, levels=places, other=True, **rows)
-            yield BinCounts(columns=named, edges=(-1.0, *places), **rows)
+            yield Counts(columns=named, cut=LevelCut(column=0, levels=places), **rows)
+            yield Counts(columns=named, cut=EdgeCut(column=0, edges=(-1.0, *places)), **rows)
     yield VectorSum(columns=(Column(name="x", centre=0.5, scale=0.5),), entries=columns, **box)
     if columns > MOST_COLUMNS:
         return

@@ -21,11 +21,10 @@ generator = np.random.default_rng(1)
 donors = {"group": generator.choice(list(GROUPS), size=1000, p=list(GROUPS.values()))}
 
 # %% [markdown]
-# The list of levels is public. Values that are none of them would be counted as "other", unless it
-# is said that there are none.
+# The list of levels is public. Values that are none of them are counted as "other".
 
 # %%
-model = Categorical(column={"group": tuple(GROUPS)}, other=False)
+model = Categorical(column={"group": tuple(GROUPS)})
 
 federation: Learning
 if DIRECTORY is None:

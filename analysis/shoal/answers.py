@@ -144,12 +144,9 @@ class Answers:
                     task,
                     found,
                     moments,
-                    coefficients.mean,
-                    covariance,
-                    prior,
-                    complete=None,
-                    target_kept=0.0 if target in self.posterior.unvaried else 1.0,
-                    mean_weight=1.0,
+                    coefficients.mean[1:],
+                    covariance[1:, 1:],
+                    target_varies=target not in self.posterior.unvaried,
                 )
             ),
         )

@@ -5,7 +5,7 @@ Places never come from numbers, and a text that is no level is refused. No libra
 is imported. Errors begin with what a column does: the caller names it.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from difflib import get_close_matches
 from numbers import Real
@@ -15,19 +15,16 @@ import numpy as np
 import pydantic
 from numpy.typing import NDArray
 
-from shoal_protocol.trust.dictionary import EPOCH, MOST_LEVELS, Category, Date, Flag, Number
+from shoal_protocol.trust.dictionary import EPOCH, Category, Date, Flag, Number
 from shoal_protocol.wire.documents import describe
-from shoal_protocol.wire.encoding import MISSING_TEXTS, canonical_text
+from shoal_protocol.wire.encoding import canonical_text
 from shoal_studies.posteriors.base import array_of, is_missing, numbers_of, require_plain
 
 Variable = Number | Flag | Category | Date
 Variables = Mapping[str, tuple[float, float] | Sequence[str] | Variable]
 """Variables by name: their bounds, their levels with the reference first, or the dictionary's."""
 
-_FLAG_VALUES: Final = frozenset({0.0, 1.0})
-_LONGEST_NAME: Final = 64
 _HOW_DAYS: Final = ": make them days, as pandas.to_datetime does"
-_HOW_NUMBERS: Final = ": make them numbers, as pandas.to_numeric does"
 _SHOWN: Final = 5  # values that are no levels
 _LEVELS_SHOWN: Final = 20
 
@@ -35,7 +32,7 @@ _LEVELS_SHOWN: Final = 20
 def coded(values: Any, variable: Variable | None) -> NDArray[np.float64]:
     """Return the numbers of one column, shape (n,), or what numbers of another shape are.
 
-    Without a `variable` days become numbers, and texts are refused.
+    Without a `variable` days and texts are refused.
 
     Raises:
         ValueError: values are not what the variable has: a number in place of a level's text, a
@@ -47,7 +44,7 @@ def coded(values: Any, variable: Variable | None) -> NDArray[np.float64]:
         return _places(found, variable)
     days = _days(found)
     if days is not None:
-        if variable is None or isinstance(variable, Date):
+        if isinstance(variable, Date):
             return days
         raise ValueError("holds days: every value must be a number, or its bounds be days, too")
     try:
@@ -105,105 +102,11 @@ def _days(found: NDArray[Any]) -> NDArray[np.float64] | None:
     return None if np.isnan(numbers).all() else np.array(numbers)
 
 
-def levels_of(values: Any) -> tuple[str, ...]:
-    """Return the texts of a column: in the order of its categories, if it has any, else sorted."""
-    found = array_of(values)
-    if found.ndim != 1 or found.dtype.kind not in "OUT":
-        return ()
-    texts = {canonical_text(each) for each in found.tolist() if isinstance(each, str)}
-    ordered = getattr(getattr(values, "dtype", None), "categories", ())
-    if texts and all(isinstance(each, str) for each in ordered):
-        in_order = tuple(dict.fromkeys(map(canonical_text, ordered)))
-        if texts <= set(in_order):
-            return in_order
-    return tuple(sorted(texts))
-
-
-def variable_of(name: str, values: Any) -> Variable | str:
-    """Return the variable that a column looks like, or what it is instead, without a value.
-
-    Its levels, sorted, and its bounds are those of the values: only where there is no privacy.
-    """
-    found = array_of(values)
-    if not name.isprintable() or not 0 < len(name) <= _LONGEST_NAME:
-        return f"has a name that is empty, not printable, or longer than {_LONGEST_NAME} characters"
+def _is_day(text: str) -> bool:
     try:
-        require_plain(values)
-    except ValueError as error:
-        return str(error)
-    levels = levels_of(values)
-    if levels:
-        if fault := fault_of_texts(levels):
-            return fault
-        if not all(isinstance(each, str) or is_missing(each) for each in found.tolist()):
-            return "holds texts and other values: make them all texts, or all numbers"
-        if len(levels) > MOST_LEVELS:
-            return f"holds more than {MOST_LEVELS:,} different texts: a category has fewer levels"
-        if len(levels) == 1:
-            return "holds one text only: give its levels"
-        try:
-            return Category(name=name, meaning=name, levels=levels)
-        except pydantic.ValidationError:
-            return "holds a text that is too long for a level"
-    try:
-        numbers = coded(found, None)
-    except ValueError as error:
-        return str(error)
-    numbers = numbers[np.isfinite(numbers)]
-    if not numbers.size:
-        return "has no value"
-    if found.dtype.kind != "M" and _days(found) is None and _FLAG_VALUES.issuperset(numbers):
-        return Flag(name=name, meaning=name)
-    lower, upper = float(numbers.min()), float(numbers.max())
-    if lower == upper:
-        return "is the same in all records"
-    try:
-        if _days(found) is not None:
-            first, last = (date.fromordinal(EPOCH.toordinal() + int(day)) for day in (lower, upper))
-            return Date(name=name, meaning=name, earliest=first, latest=last)
-        return Number(name=name, meaning=name, lower=lower, upper=upper)
-    except (ValueError, OverflowError):
-        return "holds values too large, or too near to each other, for bounds"
-
-
-def fault_of_texts(levels: Sequence[str]) -> str | None:
-    """Return why texts that nobody named as levels are not taken for levels, or None."""
-    gaps = [each for each in levels if not each or each.casefold() in MISSING_TEXTS]
-    if gaps:
-        return (
-            f"holds {', '.join(map(repr, gaps[:_SHOWN]))}, which is written where a value is "
-            "missing: make it missing (None), or give the levels if it is one of them"
-        )
-    spelt: dict[str, str] = {}
-    for level in levels:
-        if (other := spelt.setdefault(level.casefold(), level)) != level:
-            return (
-                f"holds {other!r} and {level!r}, which differ by case alone: spell both alike, or "
-                "give the levels if both are"
-            )
-    for what, how, read in (
-        ("numbers", _HOW_NUMBERS, _number_in),
-        ("days", _HOW_DAYS, date.fromisoformat),
-    ):
-        if len(levels) > _LEVELS_SHOWN and _all_are(levels, read):
-            return f"holds {what} written as texts{how}, or give the levels"
-    return None
-
-
-def are_numbers(levels: Sequence[str]) -> bool:
-    """Tell whether all texts are written numbers."""
-    return _all_are(levels, _number_in)
-
-
-def _all_are(texts: Sequence[str], read: Callable[[str], object]) -> bool:
-    try:
-        return bool([read(each) for each in texts])
+        return bool(date.fromisoformat(text))
     except ValueError:
         return False
-
-
-def _number_in(text: str) -> float:
-    return float(text.replace(",", "."))
 
 
 def near_to(name: str, names: Iterable[str]) -> str:
@@ -252,7 +155,7 @@ def variable_given(name: str, said: object, parameter: str) -> Variable:
                     "are all texts, and bounds are two numbers"
                 )
             levels = tuple(map(canonical_text, texts))
-            if len(levels) == 2 and _all_are(levels, date.fromisoformat):
+            if len(levels) == 2 and all(map(_is_day, levels)):
                 raise ValueError(
                     f"{parameter}: {name!r} has texts for bounds: write days as "
                     "datetime.date(2020, 12, 31)"

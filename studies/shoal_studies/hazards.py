@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from shoal_protocol.queries import Column, HazardScoreSum, WeightedRowMatrix
+from shoal_protocol.queries import HazardScoreSum, WeightedRowMatrix
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import hazards_from, matrix_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
@@ -105,16 +105,8 @@ def time_followed(rates: Floats, widths: Floats, cut: float) -> Floats:
     return np.asarray(np.clip((cut - before) / rates, 0.0, widths))
 
 
-@dataclass(frozen=True)
-class Expected:
-    """Expected events and hazards, (J,), and scores, (s,), and their derivatives, (., 2 J + q)."""
-
-    events: Floats
-    hazards: Floats
-    scores: Floats
-    by_events: Floats
-    by_hazards: Floats
-    by_scores: Floats
+SumAndDerivative = tuple[Floats, Floats]
+"""What a sum is expected to be, shape (s,), and the derivative by parameters, (s, 2 J + q)."""
 
 
 def expected_sums(
@@ -124,8 +116,10 @@ def expected_sums(
     parameters: HazardParameters,
     there: Floats,
     followed: Floats,
-) -> Expected:
+) -> tuple[SumAndDerivative, SumAndDerivative, SumAndDerivative]:
     """Return the sums over records that a round is to release if `rows`, (n, 1 + q), are theirs.
+
+    They are events and hazards, in J intervals, and scores.
 
     `sizes`, shape (n, 1), are what each counts for, and `turned`, shape (n, s), is of what scores
     are taken. `there`, shape (n, J), are the hazards that were asked, up to which they are
@@ -138,7 +132,7 @@ def expected_sums(
     # each row's own: derivatives by a_k and g_k are products with these two
     moves = followed * truth, followed * leaving
 
-    def summed(values: Floats, *, directly: float) -> tuple[Floats, Floats]:
+    def summed(values: Floats, *, directly: float) -> SumAndDerivative:
         """Return sums over rows, (J,), and derivatives; of events a_j is `directly` in it, too."""
         weighted = values * sizes
         total = weighted.sum(axis=0)
@@ -151,15 +145,13 @@ def expected_sums(
         return total, np.hstack([*by_rates, (weighted * along).T @ x])
 
     events, hazards = truth * exposure, there * exposure
-    of_events, by_events = summed(events, directly=1.0)
-    of_hazards, by_hazards = summed(hazards, directly=0.0)
     residuals = (events - hazards) * sizes
     by_rate = residuals * own - (residuals @ _earlier(followed.shape[1]).T) * followed
     by_a, by_g = events * sizes + by_rate * truth, by_rate * leaving
     by_b = x * by_a.sum(axis=1)[:, None]
     by_scores = np.hstack([turned.T @ by_a, turned.T @ by_g, turned.T @ by_b])
     scores = residuals.sum(axis=1) @ turned
-    return Expected(of_events, of_hazards, scores, by_events, by_hazards, by_scores)
+    return summed(events, directly=1.0), summed(hazards, directly=0.0), (scores, by_scores)
 
 
 LEVEL_SD, _STEP_SD = 1.5, 0.7  # of log hazards: of all, and from one interval to the next
@@ -217,20 +209,13 @@ class HazardScores(Scores):
 
         def expected(point: Floats) -> tuple[Floats, Floats]:
             parameters = HazardParameters.of(point, len(self.widths))
-            found = expected_sums(design.rows, turned, sizes, parameters, there, followed)
+            sums = expected_sums(design.rows, turned, sizes, parameters, there, followed)
+            (events, by_events), (hazards, by_hazards), (scores, by_scores) = sums
             if self.is_of_moments:
-                return found.scores - mean, found.by_scores
+                return scores - mean, by_scores
             return (
-                np.concatenate(
-                    [found.events - found.hazards, found.events + found.hazards, found.scores]
-                ),
-                np.vstack(
-                    [
-                        found.by_events - found.by_hazards,
-                        found.by_events + found.by_hazards,
-                        found.by_scores,
-                    ]
-                ),
+                np.concatenate([events - hazards, events + hazards, scores]),
+                np.vstack([by_events - by_hazards, by_events + by_hazards, by_scores]),
             )
 
         return expected
@@ -278,11 +263,6 @@ _FEWEST: Final = 0.002  # share of records with an event, at least
 
 class HazardJob(ScoredJob[PiecewiseExponentialTask]):
     """Everything that follows from the sums released so far, one or more."""
-
-    @property
-    def features(self) -> tuple[Column, ...]:
-        """The features in spreads."""
-        return self.all_columns.features(self.task.features)
 
     @property
     def intervals(self) -> int:

@@ -21,9 +21,9 @@ from shoal_studies.catalogue.variational import NumpyroTask
 from shoal_studies.contract import Learner
 from shoal_studies.hazards import HazardJob
 from shoal_studies.posteriors.base import BasePosterior
-from shoal_studies.regression import regression_learner
-from shoal_studies.regression.engine import ScoredRegression
+from shoal_studies.regression.engine import ScoredRegression, TargetJob
 from shoal_studies.regression.multinomial import ClassJob
+from shoal_studies.regression.prediction import PredictionModel
 
 
 def _defined_here() -> tuple[type[Study], ...]:
@@ -62,7 +62,11 @@ else:
 _APART: Final[dict[type[Study], Callable[[Any], Learner]]] = {
     MultinomialRegressionTask: partial(ScoredRegression, job=ClassJob),
     PiecewiseExponentialTask: partial(ScoredRegression, job=HazardJob),
-    RegressionTask: regression_learner,
+    RegressionTask: lambda task: (
+        PredictionModel(task)
+        if task.purpose == "prediction"
+        else ScoredRegression(task, job=TargetJob)
+    ),
 }
 """Regressions, whose learners are not in their study's module."""
 

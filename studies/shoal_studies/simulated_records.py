@@ -9,17 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.trust.dictionary import Category, Coding, Date, event_fault_of
-from shoal_protocol.wire.encoding import near_text
 from shoal_studies.catalogue.study import bounds_read
-from shoal_studies.coding import (
-    Variable,
-    are_numbers,
-    coded,
-    fault_of_texts,
-    levels_of,
-    near_to,
-    variable_of,
-)
+from shoal_studies.coding import Variable, coded, near_to
 from shoal_studies.posteriors.base import array_of, columns_of, require_plain
 
 # Tells whoever owns the records which of their values lie beyond the bounds of a task.
@@ -35,18 +26,16 @@ _MOST_CODES: Final = 3
 class SimulatedRecords:
     """Columns by name, shape (records, columns), as numbers that records hold; NaN where missing.
 
-    `given` are the columns as they were handed over, by which levels can be read anew; without
-    those that no levels and bounds make readable. `variables`
-    say what the numbers of a column mean, as far as is known. Columns in `faults` are of none: what
-    they are instead; those in `unreadable` hold no numbers, for the reason there. `is_agreed` is
-    whether the variables were given, and not made from the columns.
+    `given` are the columns as they were handed over, by which levels can be read anew. `variables`
+    say what the numbers of a column mean, as far as somebody said so. Columns in `unreadable` hold
+    no numbers, for the reason there. `is_agreed` is whether the variables were given with the
+    columns, as a data dictionary.
     """
 
     names: tuple[str, ...]
     values: NDArray[np.float64]
     given: Mapping[str, NDArray[Any]]
     variables: Mapping[str, Variable]
-    faults: Mapping[str, str]
     unreadable: Mapping[str, str]
     is_agreed: bool = False
 
@@ -60,8 +49,6 @@ class SimulatedRecords:
     ) -> Self:
         """Copy the columns of a mapping or a data frame; with `missing` a number may be NaN.
 
-        Without `variables` they are made from the columns.
-
         Raises:
             ValueError: a number is not finite, columns are no vectors of one length, have no names,
                 a name twice, or are Series with different indexes.
@@ -72,15 +59,6 @@ class SimulatedRecords:
                 "records have columns by name: a data frame, or a mapping such as "
                 '{"age": array[:, 0], "sex": array[:, 1]}'
             )
-        agreed = () if variables is None else tuple(variables)
-        known, faults = {each.name: each for each in agreed}, {}
-        if variables is None:
-            for name, values in columns.items():
-                found = variable_of(name, values)
-                if isinstance(found, str):
-                    faults[name] = found
-                else:
-                    known[name] = found
         arrays = {name: np.array(array_of(values)) for name, values in columns.items()}
         for name, column in arrays.items():
             if column.ndim != 1:
@@ -91,25 +69,41 @@ class SimulatedRecords:
         if len({len(each) for each in arrays.values()}) != 1:
             raise ValueError("records must have columns of one length")
         [rows] = {len(each) for each in arrays.values()}
-        values, unreadable = np.full((rows, len(columns)), np.nan), {}
+        agreed = () if variables is None else tuple(variables)
+        known = {each.name: each for each in agreed}
         given: dict[str, NDArray[Any]] = {}
-        for place, (name, column) in enumerate(columns.items()):
+        unreadable: dict[str, str] = {}
+        for name, values in columns.items():
             try:
-                require_plain(column)
+                require_plain(values)
                 given[name] = arrays[name]
-                values[:, place] = coded(column, known.get(name))
             except ValueError as error:
-                unreadable[name] = faults.get(name, str(error))
-                continue
+                unreadable[name] = str(error)
+        nothing = np.full((rows, len(columns)), np.nan)
+        whole = cls(tuple(columns), nothing, given, {}, unreadable)._read(given, known)
+        for place, name in enumerate(columns):
             is_text = isinstance(known.get(name), Category)
-            if np.isinf(values[:, place]).any() or (
-                not (missing or is_text) and np.isnan(values[:, place]).any()
+            if np.isinf(whole.values[:, place]).any() or (
+                not (missing or is_text or name in whole.unreadable)
+                and np.isnan(whole.values[:, place]).any()
             ):
                 raise ValueError(f"column {name!r}: every value must be a finite number")
-        whole = cls(tuple(columns), values, given, known, faults, unreadable, variables is not None)
-        for each in agreed:
-            whole = whole._with_indicator(each)
-        return whole
+        return replace(whole, is_agreed=variables is not None)
+
+    def _read(self, names: Iterable[str], variables: Mapping[str, Variable]) -> Self:
+        """Return the same with columns `names` read by `variables`, which are known from now on."""
+        values, unreadable = self.values.copy(), dict(self.unreadable)
+        for name in names:
+            unreadable.pop(name, None)
+            try:
+                values[:, self.names.index(name)] = coded(self.given[name], variables.get(name))
+            except ValueError as error:
+                unreadable[name] = str(error)
+        known = {**self.variables, **variables}
+        found = replace(self, values=values, variables=known, unreadable=unreadable)
+        for variable in variables.values():
+            found = found._with_indicator(variable)
+        return found
 
     def __len__(self) -> int:
         """Return the number of records."""
@@ -121,75 +115,19 @@ class SimulatedRecords:
         Raises:
             ValueError: one is missing, or holds neither numbers nor levels.
         """
-        self._require_columns(names)
-        for name in names:
-            if name in self.unreadable:
-                raise ValueError(f"column {name!r} {self.unreadable[name]}")
-        return self.values[:, [self.names.index(name) for name in names]]
-
-    def require_variables(self, names: Iterable[str]) -> None:
-        """Check that columns are what variables can be, if none were agreed.
-
-        Raises:
-            ValueError: one is not; the message says what it is instead.
-        """
-        if self.is_agreed:
-            return
-        for name in sorted(names):
-            base = name.removesuffix("_missing")
-            if name not in self.names and base != name and base in self.names:
-                raise ValueError(
-                    f"{base!r} has no indicator of missing values here: give the variable, as "
-                    f"variables={{{base!r}: Number(name={base!r}, meaning='...', lower=0, upper=1, "
-                    "missing='indicator')} of shoal_protocol.trust.dictionary"
-                )
-            self._require_columns([name])
-            if name not in self.variables:
-                raise ValueError(f"column {name!r} {self.faults[name]}")
-
-    def _require_columns(self, names: Iterable[str]) -> None:
         for name in names:
             if name not in self.names:
                 near = near_to(name, self.names)
                 raise ValueError(f"the records have no column {name!r}{near}")
+            if name in self.unreadable:
+                raise ValueError(f"column {name!r} {self.unreadable[name]}")
+        return self.values[:, [self.names.index(name) for name in names]]
 
-    def with_variables(self, given: Mapping[str, Variable], *, counts_others: bool = False) -> Self:
-        """Return the same records by other levels and bounds; those that were agreed stay.
-
-        If somebody `counts_others`, levels that are not given come after those that are.
-
-        Raises:
-            ValueError: a column holds something else than its variable has, or a level that is not
-                given.
-        """
+    def with_variables(self, given: Mapping[str, Variable]) -> Self:
+        """Return the same records by other levels and bounds; those that were agreed stay."""
         if self.is_agreed:
             return self
-        values, known = self.values.copy(), {**self.variables, **given}
-        anew = [name for name in given if name in self.given]
-        unreadable = {name: each for name, each in self.unreadable.items() if name not in anew}
-        for name in anew:
-            variable = given[name]
-            own = levels_of(self.given[name])
-            if isinstance(variable, Category) and counts_others and {*own} & {*variable.levels}:
-                others = [each for each in own if each not in variable.levels]
-                if fault := fault_of_texts(others):
-                    raise ValueError(f"column {name!r} {fault}")
-                for each in others:
-                    if near := near_text(each, variable.levels):
-                        raise ValueError(
-                            f"column {name!r} holds {each!r}, and has the level {near!r}: spell "
-                            "both alike"
-                        )
-                levels = (*variable.levels, *others)
-                known[name] = variable = variable.model_copy(update={"levels": levels})
-            try:
-                values[:, self.names.index(name)] = coded(self.given[name], variable)
-            except ValueError as error:
-                raise ValueError(f"column {name!r} {error}") from None
-        found = replace(self, values=values, variables=known, unreadable=unreadable)
-        for variable in given.values():
-            found = found._with_indicator(variable)
-        return found
+        return self._read([name for name in given if name in self.given], given)
 
     def _with_indicator(self, variable: Variable) -> Self:
         """Return records with a variable's indicator, and gaps filled, as a holder loads them."""
@@ -291,9 +229,7 @@ class SimulatedRecords:
                     "are due: "
                 )
                 fault += (
-                    "make them numbers, as pandas.to_numeric does"
-                    if are_numbers(variable.levels)
-                    else "write them as 1 and 0"
+                    "write them as 1 and 0"
                     if coding.kind == "outcome"
                     else f'name a level, as level({coding.variable}, "...") does'
                 )

@@ -20,9 +20,8 @@ from shoal_protocol.queries import Query, Tables
 from shoal_protocol.queries.models.numpyro_models import CompiledModel, RecordModel, compile_model
 from shoal_protocol.queries.scores import Gradients
 from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_protocol.trust.dictionary import COUNTING, Category, fault_of
+from shoal_protocol.trust.dictionary import COUNTING, fault_of
 from shoal_studies.catalogue.one_round import SummedNoise
-from shoal_studies.catalogue.quantiles import QuantilesTask
 from shoal_studies.catalogue.regression import Verdict
 from shoal_studies.catalogue.variational import NumpyroTask
 from shoal_studies.coding import Variable, Variables, variables_given
@@ -184,9 +183,8 @@ class SimulatedFederation:
 
     A text is a level, and becomes its place. `variables` are those of a data dictionary, or bounds
     and levels by name, as estimators take them, by which
-    tasks are judged as a trainer does, and gaps get an indicator. Without them they are made from
-    the records: levels sorted, bounds the least and the largest number. A real federation never
-    does that, for it would tell of records; here it tells of yours to you.
+    tasks are judged as a trainer does, and gaps get an indicator. Without them estimators have to
+    say what they read, as in a federation without a dictionary: nothing is told from the records.
     """
 
     def __init__(
@@ -240,24 +238,16 @@ class SimulatedFederation:
         return len(self._records)
 
     def variables(self) -> Mapping[str, Variable]:
-        """Return what is known of the columns, by name: those agreed, or made from the records."""
+        """Return what is known of the columns, by name."""
         return self._records.variables
 
-    def with_variables(
-        self, given: Mapping[str, Variable], names: Iterable[str], *, counts_others: bool
-    ) -> Self:
+    def with_variables(self, given: Mapping[str, Variable]) -> Self:
         """Return the same with other levels and bounds; those that were agreed stay.
 
-        If somebody `counts_others`, a text that is none of a variable's levels becomes a further
-        level. Both draw from one seed. Columns `names` must be what variables can be.
-
-        Raises:
-            ValueError: a column holds something else than its variable has, or one of `names` is
-                no variable; the message says what it is instead.
+        Both draw from one seed.
         """
         part = copy(self)
-        part._records = self._records.with_variables(given, counts_others=counts_others)
-        part._records.require_variables(names)
+        part._records = self._records.with_variables(given)
         return part
 
     def learn(self, task: Task) -> SimulatedOutcome:
@@ -269,7 +259,11 @@ class SimulatedFederation:
                 are too few clients for it.
         """
         self._records.require_codings(task.codings)
-        self._require_dictionary(task)
+        as_levels = set(task.query_names()) <= COUNTING
+        if self._records.is_agreed and (
+            fault := fault_of(self.variables(), task.columns, as_levels=as_levels)
+        ):
+            raise ValueError(fault)
         beyond, doubted = self._records.beyond(task.columns, task.codings)
         records = self._records.select(task.column_names)
         [seeds] = self._seeds.spawn(1)
@@ -302,21 +296,6 @@ class SimulatedFederation:
             doubtful = Verdict(kind="doubtful", reasons=(*told, *doubted))
             posterior = posterior.model_copy(update={"verdict": doubtful})
         return SimulatedOutcome(task, posterior, spent, beyond)
-
-    def _require_dictionary(self, task: Task) -> None:
-        columns, known = task.columns, self.variables()
-        if not self._records.is_agreed:  # bounds of what was made from the records bind nobody
-            columns = tuple(
-                each
-                for each in columns
-                if each.term is None and isinstance(known.get(each.name), Category)
-            )
-        places = [each for each in columns if isinstance(known.get(each.name), Category)]
-        if isinstance(task, QuantilesTask) and places:
-            raise ValueError(f"{places[0].name!r} is a category, which has no quantiles")
-        as_levels = set(task.query_names()) <= COUNTING
-        if fault := fault_of(known, columns, as_levels=as_levels):
-            raise ValueError(fault)
 
     def _compiled(self, task: NumpyroTask) -> CompiledModel:
         if task.entry_point not in self._models:

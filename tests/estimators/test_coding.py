@@ -94,21 +94,18 @@ def test_texts_are_levels_whatever_holds_them(stage: Any) -> None:
 )
 def test_categories_that_are_no_texts_are_refused_at_every_door(stage: Any) -> None:
     said = "'stage' has categories that are no texts: make them texts"
-    agreed = [Number(name=name, meaning="-", lower=-20, upper=60) for name in ("stage", "y")]
-    there = federation(stage=stage)
+    agreed = [Number(name=name, meaning="-", lower=-20, upper=60) for name in ("stage", "x", "y")]
+    there, by_dictionary = federation(stage=stage), federation(stage=stage, variables=agreed)
     with_y: dict[str, Any] = {"target": {"y": (-20, 60)}}
+    of_classes = MultinomialRegression(features=X, target={"stage": (1, 2, 3)})
     for fit in (
         of_stages,
-        lambda stage: LinearRegression(formula="y ~ stage").fit(there),
-        lambda stage: LinearRegression(formula="y ~ C(stage)").fit(there),
-        lambda stage: LinearRegression(formula="y ~ C(stage, levels=[1, 2])").fit(there),
+        lambda stage: LinearRegression(formula="y ~ stage").fit(by_dictionary),
+        lambda stage: LinearRegression(formula="y ~ C(stage, levels=[1, 2])").fit(by_dictionary),
         lambda stage: LinearRegression(features={"stage": (1, 3)}, **with_y).fit(there),
         lambda stage: LinearRegression(features=X, target={"stage": (1, 3)}).fit(there),
-        lambda stage: LinearRegression(formula="y ~ stage").fit(
-            federation(stage=stage, variables=agreed)
-        ),
-        lambda stage: MultinomialRegression(formula="stage ~ x").fit(there),
-        lambda stage: CohortCard(variables=["stage"]).fit(there),
+        lambda stage: of_classes.fit(by_dictionary),
+        lambda stage: CohortCard(variables=["stage"]).fit(by_dictionary),
         lambda stage: CohortCard(variables={"stage": {"levels": [1, 2, 3]}}).fit(there),
         lambda stage: KaplanMeier(**OF_TIME, group={"stage": (1, 2, 3)}).fit(there),
     ):
@@ -169,30 +166,37 @@ OF_TIME: dict[str, Any] = {"time": {"weeks": (0, 60)}, "event": "died"}
 DRUGS = np.resize(["drug", "placebo"], CLIENTS)
 
 
-@pytest.mark.parametrize("written", ["NA", ".", "n/a", "nan", "-", ""])
-def test_texts_that_say_missing_become_no_level_unless_they_are_named(written: str) -> None:
+@pytest.mark.parametrize("written", ["NA", ""])
+def test_a_text_is_a_level_if_it_is_named_and_missing_only_if_it_is_made_so(written: str) -> None:
     given = np.where(np.arange(CLIENTS) % 9, DRUGS.astype(object), written)
-    there = federation(given=given)
-    for fit in (
-        lambda: LinearRegression(formula="y ~ given").fit(there),
-        lambda: LogisticRegression(formula='level(given, "drug") ~ x').fit(there),
-        lambda: CohortCard(variables=["given"]).fit(there),
-        lambda: CohortCard(variables={"given": ("drug", "placebo")}).fit(there),
-        lambda: KaplanMeier(time=OF_TIME["time"], event={"given": "drug"}).fit(there),
+    there, levels = federation(given=given), {"given": ("drug", "placebo")}
+    of_given = LinearRegression(features=levels, target={"y": (-20, 60)})
+    for model in (
+        of_given,
+        LogisticRegression(formula='level(given, "drug") ~ x', variables=levels | X),
+        CohortCard(variables=levels),
+        KaplanMeier(**OF_TIME, group=levels),
     ):
-        with pytest.raises(ValueError, match=r"'given' holds '.*'.* make it missing"):
-            fit()
-    missing = np.where(given == written, None, given)
-    LinearRegression(formula="y ~ given").fit(federation(given=missing))
+        with pytest.raises(ValueError, match=r"'given' holds '.*', and has the levels 'drug', 'pl"):
+            model.fit(there)
+    of_given.fit(federation(given=np.where(given == written, None, given)))
     if written:
-        levels = {"given": ("drug", "placebo", written)}
-        LinearRegression(features=levels, target={"y": (-20, 60)}).fit(there)
+        of_given.set_params(features={"given": ("drug", "placebo", written)}).fit(there)
+
+
+def test_without_a_dictionary_nothing_is_told_from_the_records() -> None:
+    assert not federation().variables()
+    with pytest.raises(ValueError, match="there is no variable 'arm': give its bounds or levels"):
+        LinearRegression(formula="y ~ arm", variables={"y": (-20, 60)}).fit(federation())
+    with pytest.raises(ValueError, match="'arm' holds texts: give their levels"):
+        LinearRegression(features={"arm": (0, 1)}, target={"y": (-20, 60)}).fit(federation())
 
 
 @pytest.mark.parametrize("stage", [NUMBERS, STAGES], ids=["numbers", "texts"])
 def test_a_survival_curve_says_how_many_records_are_of_no_group(stage: Any) -> None:
     levels = tuple(np.unique(stage).tolist())
-    there = federation(stage=stage)
+    known = {"weeks": (0, 60), "died": (0, 1), "stage": levels if stage is STAGES else (1, 3)}
+    there = federation(stage=stage, variables=known)
 
     def fitted(*groups: Any) -> tuple[int, str]:
         model = KaplanMeier(**OF_TIME, group={"stage": groups}, intervals=6).fit(there)

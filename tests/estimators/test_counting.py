@@ -37,7 +37,8 @@ def frame() -> pd.DataFrame:
 def federation(rows: Any = None, **more: Any) -> SimulatedFederation:
     records = frame() if rows is None else rows
     settings: dict[str, Any] = {"epsilon": 90.0, "delta": 1e-5, "dropouts": 2, "colluders": 2}
-    return SimulatedFederation(records, **settings, seed=1, **more)
+    known = {"age": (20, 80), "sex": ("female", "male"), "stage": STAGES, **more}
+    return SimulatedFederation(records, **settings, seed=1, variables=known)
 
 
 def numbers(model: Any) -> dict[str, float]:
@@ -86,8 +87,8 @@ def test_proportions_are_of_levels_by_name() -> None:
     shares = frame()["stage"].value_counts(normalize=True)
     assert model.posterior_.mean[:2] == pytest.approx(shares[["late", "early"]], abs=0.02)
     others = frame().assign(stage=lambda rows: rows["stage"].astype(object).fillna("other"))
-    every = Categorical(column="stage").fit(federation(others)).posterior_
-    assert every.names == ("early", "late", "middle", "other", "any other")
+    every = Categorical(column="stage").fit(federation(others, stage=(*STAGES, "other")))
+    assert every.posterior_.names == (*STAGES, "other", "any other")
 
 
 class Agreed(Federation):
@@ -196,7 +197,7 @@ def test_a_level_that_the_dictionary_lacks_is_named() -> None:
 def test_classes_may_be_numbers() -> None:
     rows = frame().assign(stage=lambda found: found["stage"].cat.codes + 1)
     model = MultinomialRegression(features={"age": (20, 80)}, target={"stage": (1, 2, 3)}).fit(
-        federation(rows)
+        federation(rows, stage=(0, 3))
     )
     assert model.classes_.tolist() == ["1", "2", "3"]
     known = rows[rows["stage"] > 0]

@@ -139,7 +139,8 @@ def test_every_study_has_an_estimator_with_its_parameters(name: str) -> None:
         ({"features": {"age": (18, "90")}}, "some levels of 'age' are texts"),
         ({"features": {"age": (True, None)}}, "two numbers"),
         ({"features": {"age": (date(1920, 1, 1), date(2020, 1, 1))}}, "'age' holds numbers"),
-        ({"features": ["agee"]}, "no column 'agee'; near to it are age"),
+        ({"features": ["agee"]}, "there is no variable 'agee': give its bounds"),
+        ({"features": {"agee": (18, 90)}}, "no column 'agee'; near to it are age"),
         ({"features": []}, "features"),
         ({"features": "age"}, "features must be a mapping"),
         ({"target": FEATURES}, "target must be one column"),
@@ -155,8 +156,11 @@ def test_a_parameter_that_is_not_usable_is_refused_by_fit(changes: Any, said: st
 
 
 def test_a_target_is_named_as_any_other_column() -> None:
-    named = LinearRegression(features=["age"], target="pressure").fit(federation())
-    listed = LinearRegression(features=["age"], target=["pressure"]).fit(federation())
+    known = {"age": (18, 90), "pressure": (80, 180)}
+    named = LinearRegression(features=["age"], target="pressure")
+    named.fit(federation(variables=known))
+    listed = LinearRegression(features=["age"], target=["pressure"])
+    listed.fit(federation(variables=known))
     assert named.posterior_ == listed.posterior_
     counted = PoissonRegression(features=["age"], target="visits")
     agreed = {each: Number(name=each, meaning="?", lower=1, upper=90) for each in table()}

@@ -227,7 +227,11 @@ def federation(rows: Any = None, **changes: Any) -> SimulatedFederation:
         **{"epsilon": 50.0, "delta": 1e-5, "dropouts": 5, "colluders": 5, "seed": 1},
         **changes,
     }
-    return SimulatedFederation(frame() if rows is None else rows, **arguments)
+    known = {
+        **{"age": (18, 90), "pressure": (90, 180), "sex": ("f", "m")},
+        "smoker": ("former", "no", "yes"),
+    }
+    return SimulatedFederation(frame() if rows is None else rows, variables=known, **arguments)
 
 
 def test_a_formula_is_learned_from_a_frame_with_texts_and_predicts_for_such_frames() -> None:

@@ -40,7 +40,8 @@ def federation(**more: Any) -> SimulatedFederation:
 
 @pytest.fixture(scope="module")
 def ill() -> LogisticRegression:
-    return LogisticRegression(formula="ill ~ age").fit(federation())
+    known = {"age": (20, 80), "ill": ("no", "yes")}
+    return LogisticRegression(formula="ill ~ age", variables=known).fit(federation())
 
 
 def test_ratios_are_exponentials_with_the_intervals_of_the_slopes(ill: LogisticRegression) -> None:

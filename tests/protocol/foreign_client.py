@@ -329,7 +329,7 @@ def describe(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
         query = columns_of_a_vector(query)
     if query["name"] == "gradient_sum":
         return describe_gradients(query, gaussian=gaussian)
-    if query["name"] in ("counts", "bin_counts"):
+    if query["name"] == "counts":
         return describe_counts(query, gaussian=gaussian)
     if query["name"] == "tables":
         return describe_tables(query, gaussian=gaussian)
@@ -501,8 +501,7 @@ def describe_gradients(query: dict[str, Any], *, gaussian: bool) -> dict[str, An
 
 
 def describe_counts(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
-    unit, binned = 2 ** query["grid_bits"], query["name"] == "bin_counts"
-    cells = len(query["edges"]) - 1 if binned else len(query["levels"]) + query["other"]
+    unit, cells = 2 ** query["grid_bits"], cells_of(query["cut"])
     both = (math.sqrt(2) if gaussian else 2) * unit
     r = query["records_per_client"]
     return with_count([(cells, 1.0)], both, unit, unit=unit, r=r, gaussian=gaussian)
@@ -521,10 +520,18 @@ def describe_tables(query: dict[str, Any], *, gaussian: bool) -> dict[str, Any]:
 
 def table_shape(query: dict[str, Any], table: dict[str, Any]) -> list[int]:
     cuts = [(query["cuts"][axis["cut"]], axis["merged"]) for axis in table["axes"]]
-    return [
-        (len(cut["edges"]) - 1 if cut["kind"] == "edges" else len(cut["levels"]) + 1) // merged
-        for cut, merged in cuts
-    ]
+    return [cells_of(cut) // merged for cut, merged in cuts]
+
+
+def cells_of(cut: dict[str, Any]) -> int:
+    return len(cut["edges"]) - 1 if cut["kind"] == "edges" else len(cut["levels"]) + 1
+
+
+def cell_of(cut: dict[str, Any], value: float) -> int:
+    if cut["kind"] == "edges":  # of what is below the first, and from the last on, too
+        return sum(edge <= value for edge in cut["edges"][1:-1])
+    levels = cut["levels"]
+    return int(levels.index(value)) if value in levels else len(levels)
 
 
 def table_cell(query: dict[str, Any], table: dict[str, Any], record: list[Any]) -> int:
@@ -536,12 +543,7 @@ def table_cell(query: dict[str, Any], table: dict[str, Any], record: list[Any]) 
             said = record[cut["indicator"]]
         if value is None or said is None or said == 1:  # null stands for what is missing
             return math.prod(shape)
-        if cut["kind"] == "edges":
-            place = sum(edge <= value for edge in cut["edges"][1:-1])
-        else:
-            levels = cut["levels"]
-            place = levels.index(value) if value in levels else len(levels)
-        cell = cell * size + place // axis["merged"]
+        cell = cell * size + cell_of(cut, value) // axis["merged"]
     return cell
 
 
@@ -570,17 +572,10 @@ def evaluate(query: dict[str, Any], records: list[list[float]]) -> list[int]:
             size = math.prod(table_shape(query, table)) + 1
             counts += [cells.count(each) for each in range(size)]
         return [count * 2 ** query["grid_bits"] for count in [*counts, len(records)]]
-    if query["name"] == "bin_counts":
-        inner = query["edges"][1:-1]  # of what is below the first, and from the last on, too
-        bins = [sum(edge <= value for edge in inner) for [value] in records]
-        cells = [bins.count(each) for each in range(len(inner) + 1)]
-        return [cell * 2 ** query["grid_bits"] for cell in [*cells, len(records)]]
     if query["name"] == "counts":
-        cells = [sum(value == level for [value] in records) for level in query["levels"]]
-        if query["other"]:
-            cells.append(len(records) - sum(cells))
-        total = sum(cells)
-        return [cell * 2 ** query["grid_bits"] for cell in [*cells, total]]
+        found = [cell_of(query["cut"], value) for [value] in records]
+        cells = [found.count(each) for each in range(cells_of(query["cut"]))]
+        return [cell * 2 ** query["grid_bits"] for cell in [*cells, len(records)]]
     counted = len(records) * 4 ** query["grid_bits"]
     if query["name"] == "prediction_scores":
         return [*prediction_sums(query, records), counted]

@@ -208,6 +208,7 @@ def posterior(latents, location, scale):
         latents=tuple(latents),
         location=tuple(location),
         scale=tuple(scale),
+        prior_sd=(1.0,) * len(location),
         records=10,
     )
 

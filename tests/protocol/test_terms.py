@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from shoal_protocol.queries import Column, Counts, SecondMomentMatrix
+from shoal_protocol.queries import Column, Counts, LevelCut, SecondMomentMatrix
 from shoal_protocol.queries.columns import (
     Centred,
     ColumnBounds,
@@ -224,8 +224,7 @@ def test_what_a_term_makes_can_be_counted() -> None:
     cube = ColumnBounds.of_term("cube", Term(factors=(Power(**AGE, exponent=3),)))
     query = Counts(
         columns=(cube.column(),),
-        levels=(64_000.0,),
-        other=True,
+        cut=LevelCut(column=0, levels=(64_000.0,)),
         grid_bits=4,
         records_per_client=3,
     )

@@ -52,15 +52,6 @@ def test_without_noise_the_posterior_is_the_dirichlet_distribution() -> None:
     np.testing.assert_allclose(posterior.sd, sds, rtol=0.1)
 
 
-def test_bins_are_learned_as_levels_are() -> None:
-    levels = CategoricalTask(column="age", levels=tuple(MIDDLES), other=False)
-    counts = [5, 0, 20, 40, 3, 1]
-    of_bins, of_levels = (
-        learner_for(task).next(69, [released(task, counts, sd=4.0)]) for task in (TASK, levels)
-    )
-    np.testing.assert_array_equal(of_bins.interval(0.9), of_levels.interval(0.9))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("delta", [1e-5, 0.0], ids=["gaussian", "laplace"])
 @pytest.mark.parametrize("clients", [60, 400])

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from bench.regressions import DataSet, exact, made_up, without_deciding
 from shoal_studies.regression import constants
 from shoal_studies.regression.engine import far_slopes, telling
-from shoal_studies.regression.families import FAMILIES
+from shoal_studies.regression.families import FAMILIES, Residuals
 from shoal_studies.regression.plausible_designs import DesignRows
 from shoal_studies.regression.scores import TargetScores, log_dispersions
 
@@ -54,6 +55,36 @@ def test_a_dispersion_that_a_round_rules_out_is_not_chosen_since_others_allow_it
     grid = np.geomspace(0.02, 3.0, 120)
     logs = log_dispersions((far, near), RECORDS, design(), SLOPE, grid)
     assert grid[np.argmax(logs)] == pytest.approx(0.5, rel=0.1)
+
+
+@pytest.mark.parametrize("dispersion", [1e-3, 0.5, 3.0])
+@pytest.mark.parametrize(
+    ("low", "high", "cut"),
+    [(0.0, 6.0, 0.9), (2.0, 90.0, 4.0), (3.0, 900.0, 60.0), (30.0, 40.0, 9.0)],
+)
+@pytest.mark.parametrize("name", ["negative_binomial", "gamma"])
+def test_moments_of_cut_residuals_are_those_of_their_distribution(
+    name: str, low: float, high: float, cut: float, dispersion: float
+) -> None:
+    """By summing over targets, also where all residuals are cut, and at one end."""
+    means, about = np.array([0.7, 40.0, 90.0]), np.array([0.2, 2.0, 4.5, 60.0, 95.0])
+    found, asked = map(np.ravel, np.meshgrid(means, about))
+    if name == "gamma":
+        shares = (np.arange(100_000) + 0.5) / 100_000
+        targets = stats.gamma.ppf(shares[:, None], 1.0 / dispersion, scale=means * dispersion)
+        chances = np.full_like(targets, 1.0 / len(targets))
+    else:
+        targets, size = np.tile(np.arange(8000.0)[:, None], len(means)), 1.0 / dispersion
+        chances = stats.nbinom.pmf(targets, size, size / (size + means))
+    weights = np.full(len(asked), 0.5)
+    family, residuals = FAMILIES[name], Residuals(asked, weights, cut, low, high)
+    moments = np.transpose(family.cut(np.log(found), residuals, dispersion))
+    for mean, centre, moment in zip(found, asked, moments, strict=True):
+        [place] = np.flatnonzero(means == mean)
+        whole = 0.5 * (targets[:, place].clip(low, high) - centre)
+        at, chance = whole.clip(-cut, cut), chances[:, place]
+        expected = [at @ chance, at**2 @ chance, (at != whole) @ chance]
+        assert moment == pytest.approx(expected, rel=1e-3, abs=1e-4)
 
 
 def test_rounds_of_a_ball_that_hardly_grew_do_not_replace_the_others() -> None:

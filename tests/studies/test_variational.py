@@ -123,6 +123,7 @@ def logistic(**changes):
         "latents": (Latent(name="intercept"), Latent(name="x1")),
         "location": (2.0, 1.5),
         "scale": (0.5, 0.8),
+        "prior_sd": (20.0, 3.0),
         "records": 9,
     }
     return VariationalPosterior(**(fields | changes))

@@ -19,7 +19,6 @@ from shoal_protocol.jobs.membership import Membership
 from shoal_protocol.privacy.mechanisms import DiscreteGaussianNoise
 from shoal_protocol.queries import (
     Axis,
-    BinCounts,
     ClassScoreSum,
     Column,
     ColumnMoments,
@@ -291,9 +290,10 @@ def query_cases() -> Iterator[Case]:
     }
     queries = {
         "sums in a box": sums,
-        "counts": Counts(**counted, levels=(40.0, 60.0), other=False),
-        "counts and others": Counts(**counted, levels=(40.0, 60.0), other=True),
-        "counts over bins": BinCounts(**counted, edges=(0.0, 40.0, 60.0, 120.0)),
+        "counts": Counts(**counted, cut=LevelCut(column=0, levels=(40.0, 60.0))),
+        "counts over bins": Counts(
+            **counted, cut=EdgeCut(column=0, edges=(0.0, 40.0, 60.0, 120.0))
+        ),
         "sums in a ball": sums.model_copy(update={"radius": 0.75}),
         **{
             f"a vector in a {what}": VectorSum(

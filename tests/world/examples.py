@@ -388,6 +388,7 @@ CORRELATED_POSTERIOR = VariationalPosterior(
     latents=(Latent(name="intercept"), Latent(name="age")),
     location=(-0.5, 1.25),
     scale=(0.25, 0.375),
+    prior_sd=(20.0, 3.0),
     correlation=packed(np.array([[1.0, 0.0], [-0.6, 0.8]])),
     convergence=Convergence(
         rounds=150,

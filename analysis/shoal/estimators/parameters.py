@@ -192,19 +192,6 @@ class Parameters:
             known = known.joined(levels_in(getattr(self, parameter), parameter))
         return known
 
-    def _lacking(self) -> set[str]:
-        """Return the variables that are read, and of which the parameters say nothing."""
-        formula = self.formula if self._formulaic else None
-        text = self._read(formula)[0] if isinstance(formula, str) else None
-        read = set() if text is None else set(parse(text).variables)
-        for name, reader in self._column_parameters().items():
-            said = getattr(self, name)
-            if isinstance(said, str) and reader is _one:
-                read.add(parse_part(said).variable)
-            elif is_names(said):
-                read |= set(map(canonical_text, said))
-        return read - self._known().variables.keys()
-
     def _read(self, formula: str) -> tuple[str, dict[str, str]]:
         """Return a formula of one target, and what parameters it gives besides."""
         return formula, {}
@@ -369,10 +356,6 @@ class OfLevels(Parameters):
         known = super()._known().joined(Known.given(given, self._leveled))
         return dataclasses.replace(known, counts_others=self._counts_others)
 
-    def _lacking(self) -> set[str]:
-        named = {name for name, said in self._levels().items() if said is None}
-        return super()._lacking() | named
-
 
 def described(estimator: Parameters, learning: T) -> tuple[T, Mapping[str, Variable]]:
     """Return what to fit on, by the estimator's own variables, and the variables that are agreed.
@@ -382,14 +365,11 @@ def described(estimator: Parameters, learning: T) -> tuple[T, Mapping[str, Varia
     estimator orders them.
 
     Raises:
-        ValueError: a parameter is not usable, or a simulation's records have no such variable.
+        ValueError: a parameter is not usable.
     """
-    known = estimator._known()
     there: Any = learning
     if isinstance(learning, SimulatedFederation):
-        there = learning.with_variables(
-            known.variables, estimator._lacking(), counts_others=known.counts_others
-        )
+        there = learning.with_variables(estimator._known().variables)
     return there, {name: each for name, each in there.variables().items() if not each.retired}
 
 

@@ -35,10 +35,6 @@ class OfEvents(Parameters):
     _answer = "time"
     _from_zero = True
 
-    def _lacking(self) -> set[str]:
-        name, value = self._event()
-        return super()._lacking() | ({name} if isinstance(value, str) else set())
-
     def _event(self) -> tuple[str, object]:
         """Return the event's variable, and the value that is the event, None if it is 1.
 

@@ -32,8 +32,6 @@ from shoal_protocol.queries.scores import (
 )
 from shoal_protocol.queries.tables import (
     Axis,
-    BinCounts,
-    CellCounts,
     Counts,
     EdgeCut,
     LevelCut,
@@ -43,7 +41,6 @@ from shoal_protocol.queries.tables import (
 
 Query = Annotated[
     Counts
-    | BinCounts
     | Tables
     | FirstMoments
     | SecondMoments
@@ -63,7 +60,6 @@ Query = Annotated[
 
 QueryName = Literal[
     "counts",
-    "bin_counts",
     "tables",
     "first_moments",
     "second_moments",
@@ -83,8 +79,6 @@ QueryName = Literal[
 __all__ = [
     "OFF_DIAGONAL_SCALE",
     "Axis",
-    "BinCounts",
-    "CellCounts",
     "ClassScoreSum",
     "Column",
     "ColumnMoments",

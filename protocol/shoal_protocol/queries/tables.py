@@ -1,10 +1,9 @@
-"""Queries that count a client's records by value, by bin, or in the cells of several tables.
+"""Queries that count a client's records in the cells of one column, or of several tables.
 
 Tables count missing values too.
 """
 
 import math
-from abc import abstractmethod
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Annotated, Final, Literal, Self
@@ -19,124 +18,12 @@ from shoal_protocol.queries.design import Mechanism, NoiseDesign, rounded_up
 from shoal_protocol.wire.documents import Model
 from shoal_protocol.wire.encoding import Real
 
-MOST_CELLS = 256
-
-
-class CellCounts(LatticeQuery):
-    """Counts one column's records in each of some cells, times B, and in all of them.
-
-    A record is in one cell at most. Cells are in the data's own units, whatever the column's map.
-    The lattice is finer than a record, B = 2^grid_bits, so that the noise of many clients may be.
-    """
-
-    columns: Annotated[tuple[Column, ...], Field(min_length=1, max_length=1)]
-    grid_bits: Annotated[int, Field(ge=4, le=24, strict=True)]
-
-    @property
-    @abstractmethod
-    def cells(self) -> int:
-        """How many cells there are, 2 at least."""
-
-    @property
-    def dimension(self) -> int:
-        """Length of the vector: one for each cell, and their sum."""
-        return self.cells + 1
-
-    def design(self, mechanism: Mechanism) -> NoiseDesign:
-        """L2 sqrt(2) r B and L1 2 r B, with the same noise everywhere.
-
-        Proof: docs/mathematics.md, proposition 2.6.
-        """
-        both = math.sqrt(2.0) if mechanism == "discrete_gaussian" else 2.0
-        return self._with_count(
-            mechanism,
-            (self.dimension - 1, 1.0),
-            changed=both * self.grid,
-            left_out=float(self.grid),
-        )
-
-    def rows(self, records: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the one column of the records, shape (r, 1).
-
-        Raises:
-            ValueError: as `encode`.
-        """
-        records = design.usable(records, self.column_names, self.records_per_client)
-        return design_of(self.columns, records)
-
-    def summed(self, rows: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return what records with these `rows` contribute, shape (dimension,)."""
-        counts = self._count(rows[:, 0])
-        return np.append(counts, counts.sum()) * self.grid
-
-    @abstractmethod
-    def _count(self, values: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return how many of `values`, shape (r,), are in each cell, shape (cells,)."""
-
-
-class Counts(CellCounts):
-    """For each of the public `levels`, how many records have exactly that value.
-
-    With `other` a last cell counts the records whose value is no level; without it they are
-    counted nowhere. A client never stays away because of a value, for that would tell it.
-    """
-
-    name: Literal["counts"] = "counts"
-    levels: Annotated[tuple[Real, ...], Field(min_length=1, max_length=MOST_CELLS)]
-    other: bool
-
-    @model_validator(mode="after")
-    def _consistent(self) -> "Counts":
-        if len(set(self.levels)) != len(self.levels):
-            raise ValueError("two levels are the same")
-        if len(self.levels) == 1 and not self.other:
-            raise ValueError("a single level is counted against all else: set other")
-        return self
-
-    @property
-    def cells(self) -> int:
-        """One for each level, and one for all else if `other`."""
-        return len(self.levels) + self.other
-
-    def _count(self, values: NDArray[np.float64]) -> NDArray[np.int64]:
-        counts = np.array([np.count_nonzero(values == level) for level in self.levels], np.int64)
-        return np.append(counts, len(values) - counts.sum()) if self.other else counts
-
 
 def ascending(edges: tuple[float, ...]) -> tuple[float, ...]:
     """Edges, if each is larger than the one before."""
     if any(lower >= upper for lower, upper in pairwise(edges)):
         raise ValueError("each edge is larger than the one before")
     return edges
-
-
-Edges = Annotated[
-    tuple[Real, ...],
-    Field(min_length=3, max_length=MOST_CELLS + 1),
-    AfterValidator(ascending),
-]
-"""Where bins end and the next ones begin, ascending."""
-
-
-class BinCounts(CellCounts):
-    """Counts the records in each of the bins between the public `edges`.
-
-    A bin holds the values from its lower edge on and below its upper one. The first also holds all
-    below the first edge, and the last all from the last edge on: whatever its value, each record is
-    in one bin.
-    """
-
-    name: Literal["bin_counts"] = "bin_counts"
-    edges: Edges
-
-    @property
-    def cells(self) -> int:
-        """One for each two edges that follow each other."""
-        return len(self.edges) - 1
-
-    def _count(self, values: NDArray[np.float64]) -> NDArray[np.int64]:
-        bins = np.searchsorted(self.edges[1:-1], values, side="right")
-        return np.bincount(bins, minlength=self.cells).astype(np.int64)
 
 
 MOST_CELLS_OF_CUT: Final = 1024
@@ -203,6 +90,58 @@ class LevelCut(Model):
 
 
 Cut = Annotated[EdgeCut | LevelCut, Field(discriminator="kind")]
+
+
+class Counts(LatticeQuery):
+    """Counts one column's records in each cell of a `cut`, times B, and all of them.
+
+    Cells are in the data's own units, whatever the column's map. A client never stays away because
+    of a value, for that would tell it. The lattice is finer than a record, B = 2^grid_bits, so that
+    the noise of many clients may be.
+    """
+
+    name: Literal["counts"] = "counts"
+    columns: Annotated[tuple[Column, ...], Field(min_length=1, max_length=1)]
+    cut: Cut
+    grid_bits: Annotated[int, Field(ge=4, le=24, strict=True)]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if (self.cut.column, self.cut.indicator) != (0, None):
+            raise ValueError("the cut is of the only column, and no value is missing")
+        return self
+
+    @property
+    def dimension(self) -> int:
+        """Length of the vector: one for each cell, and their sum."""
+        return self.cut.cells + 1
+
+    def design(self, mechanism: Mechanism) -> NoiseDesign:
+        """L2 sqrt(2) r B and L1 2 r B, with the same noise everywhere.
+
+        Proof: docs/mathematics.md, proposition 2.6.
+        """
+        both = math.sqrt(2.0) if mechanism == "discrete_gaussian" else 2.0
+        return self._with_count(
+            mechanism,
+            (self.dimension - 1, 1.0),
+            changed=both * self.grid,
+            left_out=float(self.grid),
+        )
+
+    def rows(self, records: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the one column of the records, shape (r, 1).
+
+        Raises:
+            ValueError: as `encode`.
+        """
+        records = design.usable(records, self.column_names, self.records_per_client)
+        return design_of(self.columns, records)
+
+    def summed(self, rows: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return what records with these `rows` contribute, shape (dimension,)."""
+        counts = np.bincount(self.cut.places(rows[:, 0]), minlength=self.cut.cells)
+        return np.append(counts, len(rows)).astype(np.int64) * self.grid
 
 
 class Axis(Model):

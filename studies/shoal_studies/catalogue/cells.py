@@ -20,14 +20,14 @@ from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 from scipy.special import gammaln, softmax
 
-from shoal_protocol.queries import BinCounts, CellCounts, Counts
+from shoal_protocol.queries import Counts, EdgeCut, LevelCut
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.sums import in_units
-from shoal_protocol.queries.tables import Edges
+from shoal_protocol.queries.tables import ascending
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_protocol.trust.dictionary import Coding
 from shoal_protocol.wire.encoding import Real
@@ -59,6 +59,20 @@ class CellStudy(OneRoundStudy):
     @abstractmethod
     def prior(self) -> Floats:
         """The parameters of the Dirichlet prior, shape (cells,)."""
+
+    @property
+    @abstractmethod
+    def cut(self) -> EdgeCut | LevelCut:
+        """What cuts the column into the cells."""
+
+    def query(self) -> Counts:
+        """Return the query of the only round."""
+        return Counts(
+            columns=self._query_columns(),
+            cut=self.cut,
+            grid_bits=COUNT_BITS,
+            records_per_client=self.records_per_client,
+        )
 
     def drawn(self, released: ReleasedSum, names: tuple[str, ...]) -> dict[str, Any]:
         """Return the fields of a posterior by draws of the probabilities of the first cells."""
@@ -126,15 +140,9 @@ failure = 0
     def prior(self) -> Floats:
         return np.array([self.prior_successes, self.prior_failures])
 
-    def query(self) -> Counts:
-        """Return the query of the only round."""
-        return Counts(
-            columns=self._query_columns(),
-            levels=(self.success,),
-            other=True,
-            grid_bits=COUNT_BITS,
-            records_per_client=self.records_per_client,
-        )
+    @property
+    def cut(self) -> LevelCut:
+        return LevelCut(column=0, levels=(self.success,))
 
     def posterior_from(self, released: ReleasedSum) -> BernoulliPosterior:
         return BernoulliPosterior(**self.drawn(released, ("probability",)))
@@ -146,17 +154,12 @@ class EvenCellStudy(CellStudy):
     concentration: Concentration = 1.0
 
     @property
-    @abstractmethod
-    def cells(self) -> tuple[str, ...]:
-        """The names of the cells, in the order of the query."""
-
-    @property
     def prior(self) -> Floats:
-        return np.full(len(self.cells), self.concentration)
+        return np.full(self.cut.cells, self.concentration)
 
 
 class CategoricalPosterior(StoredDraws):
-    """Of the probabilities of the levels in order, then of "other" if the task counted it."""
+    """Of the probabilities of the levels in order, then of "other"."""
 
     name: Literal["categorical"] = "categorical"
 
@@ -164,9 +167,8 @@ class CategoricalPosterior(StoredDraws):
 class CategoricalTask(EvenCellStudy):
     """The probabilities of the public `levels` of `column`, which `labels` may name.
 
-    Values that are no level make up a cell of their own, "other". Without `other` the analyst
-    states that there are none: should there be, they are counted nowhere, and the posterior takes
-    what is missing for noise. Prior: Dirichlet, `concentration` for each cell.
+    Values that are no level make up a cell of their own, "other". Prior: Dirichlet, `concentration`
+    for each cell.
     """
 
     posteriors: ClassVar[tuple[type[BasePosterior], ...]] = (CategoricalPosterior,)
@@ -181,7 +183,6 @@ levels = [1, 2, 3, 4]          # of a text: places in the dictionary, from 0, an
     name: Literal["categorical"] = "categorical"
     levels: Annotated[tuple[Real, ...], Field(min_length=2, max_length=255)]
     labels: Labels = ()
-    other: bool = True
 
     @model_validator(mode="after")
     def _consistent(self) -> "CategoricalTask":
@@ -199,22 +200,17 @@ levels = [1, 2, 3, 4]          # of a text: places in the dictionary, from 0, an
         return (Coding(self.column, "levels", self.levels),)
 
     @property
-    def cells(self) -> tuple[str, ...]:
-        names = called(self.levels, self.labels)
-        return and_others(names) if self.other else names
-
-    def query(self) -> Counts:
-        """Return the query of the only round."""
-        return Counts(
-            columns=self._query_columns(),
-            levels=self.levels,
-            other=self.other,
-            grid_bits=COUNT_BITS,
-            records_per_client=self.records_per_client,
-        )
+    def cut(self) -> LevelCut:
+        return LevelCut(column=0, levels=self.levels)
 
     def posterior_from(self, released: ReleasedSum) -> CategoricalPosterior:
-        return CategoricalPosterior(**self.drawn(released, self.cells))
+        return CategoricalPosterior(
+            **self.drawn(released, and_others(called(self.levels, self.labels)))
+        )
+
+
+Edges = Annotated[tuple[Real, ...], Field(min_length=3, max_length=257), AfterValidator(ascending)]
+"""Where bins end and the next ones begin, ascending."""
 
 
 class HistogramPosterior(StoredDraws):
@@ -262,20 +258,11 @@ edges = [18, 30, 45, 60, 75, 100]  # of bins, from general knowledge, never from
         return (spanning(self.column, self.edges),)
 
     @property
-    def cells(self) -> tuple[str, ...]:
-        return _names_of(self.edges)
-
-    def query(self) -> BinCounts:
-        """Return the query of the only round."""
-        return BinCounts(
-            columns=self._query_columns(),
-            edges=self.edges,
-            grid_bits=COUNT_BITS,
-            records_per_client=self.records_per_client,
-        )
+    def cut(self) -> EdgeCut:
+        return EdgeCut(column=0, edges=self.edges)
 
     def posterior_from(self, released: ReleasedSum) -> HistogramPosterior:
-        return HistogramPosterior(edges=self.edges, **self.drawn(released, self.cells))
+        return HistogramPosterior(edges=self.edges, **self.drawn(released, _names_of(self.edges)))
 
 
 def _names_of(edges: tuple[float, ...]) -> tuple[str, ...]:
@@ -469,7 +456,7 @@ _MOST_NUMBERS: Final = 40_000  # in a posterior: a report is at most a mebibyte
 
 
 def _noisy_counts(released: ReleasedSum) -> NoisyCounts:
-    query = query_of(released, CellCounts)  # type: ignore[type-abstract]
+    query = query_of(released, Counts)
     counts = in_units(query, released.values)
     return NoisyCounts(
         values=counts[:-1],

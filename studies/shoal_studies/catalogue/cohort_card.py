@@ -30,9 +30,9 @@ from shoal_studies.catalogue.tabulated import (
     TABLE_BITS,
     Below,
     TabulatingStudy,
+    fitted,
     indicator_of,
     nested,
-    share_of_gap,
 )
 from shoal_studies.posteriors.base import LEVEL, BasePosterior
 from shoal_studies.posteriors.forms import (
@@ -476,16 +476,10 @@ class _Card:
     def _shown(self, mean: float, sd: float) -> Known | None:
         return self._task.shown(mean, sd, reach=self._reach)
 
-    def _fitted(self, cells: Floats, sd: float) -> tuple[Floats, float]:
-        """Return a table's cells, moved to fit the total, and the noise that is left in each."""
-        share = share_of_gap(len(cells), sd, self._total_sd)
-        return cells + share * (self._total - cells.sum()), sd * math.sqrt(1.0 - share)
-
     def _category(self, variable: CategoryVariable, cells: Floats, sd: float) -> CategoryCard:
-        cells, left = self._fitted(cells, sd)
+        cells, left = fitted(cells, sd, self._total, self._total_sd)
         *counts, missing = (self._shown(each, left) for each in cells.tolist())
-        levels = len(counts)
-        share = share_of_gap(len(cells), sd, self._total_sd)
+        levels, share = len(counts), 1.0 - (left / sd) ** 2  # of the gap, that each cell took
         present_sd = sd * math.sqrt(levels * (1.0 - levels * share))
         return CategoryCard(
             name=variable.name,
@@ -531,7 +525,7 @@ class _Card:
                 if isinstance(variable, NumberVariable)
                 else and_others(variable.names)
             )
-        cells, left = self._fitted(cells, sd)
+        cells, left = fitted(cells, sd, self._total, self._total_sd)
         return CrossCard(
             variables=names,
             labels=tuple(map(tuple, labels)),

@@ -31,8 +31,8 @@ from shoal_studies.catalogue.study import EventStudy, Labels, OneRoundStudy, cal
 from shoal_studies.catalogue.tabulated import (
     TABLE_BITS,
     TabulatingStudy,
+    fitted,
     indicator_of,
-    share_of_gap,
 )
 from shoal_studies.posteriors.base import LEVEL, BasePosterior, require_level
 from shoal_studies.posteriors.forms import DrawnPosterior, Known, reach_of
@@ -426,25 +426,17 @@ class _NoisyTable:
             SummedNoise(mechanism=released.mechanism, sd=sd, shape=released.surplus)
             for sd in (float(sds[0]), total_sd)
         )
-        *others, intervals, events = query.shape(query.tables[0])
-        table = cls(np.empty(0), noise, total, of_total)
-        moved = table.fitted(cells[None], np.array([total]))[0, :-1]
-        groups = others[0] if others else 1
-        return cls(moved.reshape(groups, intervals, events), noise, total, of_total)
-
-    def fitted(self, cells: Floats, totals: Floats) -> Floats:
-        """Return tables of cells, shape (n, k), moved to fit their totals by least squares."""
-        gap = totals - cells.sum(axis=1)
-        share = share_of_gap(cells.shape[1], self.noise.sd, self.total_noise.sd)
-        return np.asarray(cells + share * gap[:, None])
+        *_, intervals, events = query.shape(query.tables[0])
+        moved, _ = fitted(cells, noise.sd, total, total_sd)
+        return cls(moved[:-1].reshape(-1, intervals, events), noise, total, of_total)
 
     def noises(self, count: int, generator: np.random.Generator) -> Floats:
         """Return so many draws of what is left of the noise, shape (count, g, b, 2)."""
         size = self.counts.size + 1
         drawn = self.noise.draw((count, size), generator)
         totals = self.total_noise.draw((count,), generator)
-        fitted = self.fitted(drawn, totals)[:, :-1]
-        return fitted.reshape(count, *self.counts.shape)
+        left, _ = fitted(drawn, self.noise.sd, totals, self.total_noise.sd)
+        return left[:, :-1].reshape(count, *self.counts.shape)
 
 
 @dataclass(frozen=True)

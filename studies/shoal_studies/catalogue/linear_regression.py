@@ -50,6 +50,7 @@ from shoal_studies.posteriors.base import (
     BasePosterior,
     RegressionPosterior,
     normal_intervals,
+    to_data_units,
 )
 from shoal_studies.quasi_likelihood import (
     NoisyMoments,
@@ -280,7 +281,7 @@ systolic_pressure = [60, 220]
 
     @model_validator(mode="after")
     def _consistent(self) -> "LinearRegressionTask":
-        require_features(self.features, self.target)
+        require_features(self.features, self.target.name)
         if 0.0 < self.intercept < 2.0**-self.grid_bits:
             raise ValueError("the intercept is finer than the grid: raise grid_bits or set it to 0")
         if self.radius is not None and self.radius < 2.0**-self.grid_bits:
@@ -534,8 +535,14 @@ def _posterior(
     covariance = result.covariance
     if spreads is not None:
         covariance = covariance + np.diag((_pulls(query, spreads) * result.mean) ** 2)
-    offset, transform = _to_data_units(query)
     *features, target = query.columns
+    centres, widths = np.array([(each.centre, each.scale) for each in features]).T
+    transform = to_data_units(centres, widths, target.scale)
+    if constant > 0.0:
+        transform[:, 0] *= constant
+    else:
+        transform = transform[:, 1:]
+    offset = np.append(target.centre, np.zeros(len(features)))
     return LinearRegressionPosterior(
         names=("intercept", *(column.name for column in features)),
         target=target.name,
@@ -562,27 +569,6 @@ def _pulls(query: SecondMomentMatrix, spreads: Floats) -> Floats:
 
 def _within(box: float) -> float:
     return math.erf(box / math.sqrt(2.0))
-
-
-def _to_data_units(
-    query: SecondMomentMatrix,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return c and T such that c + Tb undoes the normalisation of coefficients b.
-
-    y = c_y + h_y (constant b_0 + sum_j b_j (x_j - c_j) / h_j).
-    """
-    constant = query.constant / query.grid
-    *features, target = query.columns
-    centres = np.array([column.centre for column in features])
-    slopes = target.scale / np.array([column.scale for column in features])
-    transform: NDArray[np.float64] = np.vstack([-centres * slopes, np.diag(slopes)])
-    if constant > 0.0:
-        first = np.zeros(len(transform))
-        first[0] = target.scale * constant
-        transform = np.column_stack([first, transform])
-    offset = np.zeros(len(transform))
-    offset[0] = target.centre
-    return offset, transform
 
 
 def _mean_squared_shrinkage(query: SecondMomentMatrix, moments: NoisyMoments) -> float:

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 import numpy as np
 
 from shoal_protocol.queries import (
-    CellCounts,
+    Counts,
     FirstMoments,
     GradientSum,
     NormCounts,
@@ -81,7 +81,7 @@ def noisy_count(released: ReleasedSum) -> tuple[float, float]:
     query = released.query
     if isinstance(query, GradientSum):
         raise ValueError("a sum of gradients does not say of how many records it is")
-    unit = float(query.grid if isinstance(query, CellCounts | Tables) else query.grid**2)
+    unit = float(query.grid if isinstance(query, Counts | Tables) else query.grid**2)
     seen, sd = float(released.values[-1]) / unit, float(released.noise_sd[-1]) / unit
     if not isinstance(query, SecondMomentMatrix):
         return seen, sd

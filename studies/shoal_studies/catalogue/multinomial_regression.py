@@ -28,7 +28,7 @@ from shoal_studies.catalogue.regression import (
     parts,
     within_reach,
 )
-from shoal_studies.catalogue.study import FixedStudy, round_terms
+from shoal_studies.catalogue.study import FixedStudy, require_features, round_terms
 from shoal_studies.posteriors.base import (
     BasePosterior,
     evenly_spread,
@@ -170,11 +170,7 @@ body_mass_index = [10, 60]
         for what in ("name", "value"):
             if len({getattr(each, what) for each in self.levels}) != len(self.levels):
                 raise ValueError(f"two levels have the same {what}")
-        names = [each.name for each in self.columns]
-        if len({*names, self.target}) != len(names) + 1:
-            raise ValueError("two columns have the same name")
-        if "intercept" in names:
-            raise ValueError("no feature may be called 'intercept': the constant term is")
+        require_features(self.columns, self.target)
         if (len(self.levels) - 1) * (len(self.features) + 1) > _MOST_COEFFICIENTS:
             raise ValueError(
                 f"there are more than {_MOST_COEFFICIENTS} coefficients, one for each level but "

@@ -669,7 +669,7 @@ systolic_pressure = [60, 220]
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        require_features(self.predictors, self.target)
+        require_features(self.predictors, self.target.name)
         names = [each.name for each in self.regressed]
         if self.weights is not None and self.weights.name in names:
             raise ValueError("weights must be neither a feature nor the target")

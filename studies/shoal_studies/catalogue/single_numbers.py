@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
-from scipy.special import gammaln, logsumexp, ndtr
+from scipy.special import gammaln, logsumexp
 
 from shoal_protocol.queries import FirstMoments, Mechanism, VectorSum
 from shoal_protocol.queries.columns import ColumnBounds, ColumnName
@@ -32,13 +32,14 @@ from shoal_studies.catalogue.study import (
     Pseudocount,
     require_near,
 )
-from shoal_studies.posteriors.base import LEVEL, BasePosterior, normal_density
+from shoal_studies.posteriors.base import LEVEL, BasePosterior
 from shoal_studies.posteriors.forms import (
     StoredDraws,
     decoded_numbers,
     encoded,
     reach_of,
 )
+from shoal_studies.regression.families import FAMILIES, Residuals
 
 
 class _SumStudy(OneRoundStudy):
@@ -362,17 +363,9 @@ def _cut_poisson(query: FirstMoments) -> _Law:
 
 def _cut_normal(means: Floats, sd: float) -> tuple[Floats, Floats]:
     """Return mean and variance of a normal record, by its mean, that is cut to [-1, 1]."""
-    left, right = -1.0 - means, 1.0 - means
-    below, above = left / sd, right / sd
-    under, over = ndtr(below), ndtr(-above)
-    inside = np.maximum(1.0 - under - over, 0.0)
-    falls = [normal_density(each) for each in (below, above)]
-    # About the parameter, where nothing cancels: first and second moment inside the bounds.
-    first = sd * (falls[0] - falls[1])
-    second = sd**2 * (inside + below * falls[0] - above * falls[1])
-    shift = first + under * left + over * right
-    square = second + under * left**2 + over * right**2
-    return means + shift, np.maximum(square - shift**2, 0.0)
+    about = Residuals(np.zeros_like(means), np.ones_like(means), cut=1.0, low=-1.0, high=1.0)
+    mean, square, _ = FAMILIES["normal"].cut(means, about, sd)
+    return mean, np.maximum(square - mean**2, 0.0)
 
 
 def _summary(

@@ -153,7 +153,7 @@ def _alike(one: Any, other: Any) -> bool:
     return type(one) is type(other) and bool(one == other)
 
 
-def require_features(features: Sequence[ColumnBounds], target: ColumnBounds) -> None:
+def require_features(features: Sequence[ColumnBounds], target: str) -> None:
     """Check the names of a regression's columns.
 
     Raises:
@@ -162,7 +162,7 @@ def require_features(features: Sequence[ColumnBounds], target: ColumnBounds) -> 
     names = [feature.name for feature in features]
     if len(set(names)) != len(names):
         raise ValueError("two features have the same name")
-    if target.name in names:
+    if target in names:
         raise ValueError("the target must not be one of the features")
     if "intercept" in names:
         raise ValueError("no feature may be called 'intercept': the constant term is")

@@ -48,13 +48,17 @@ def indicator_of(name: str) -> ColumnBounds:
     return ColumnBounds(name=f"{name}_missing", lower=0.0, upper=1.0)
 
 
-def share_of_gap(cells: int, sd: float, total_sd: float) -> float:
-    """Return what part of the gap between a noisy total and so many cells' sum each cell takes.
+def fitted(
+    cells: Floats, sd: float, total: Floats | float, total_sd: float
+) -> tuple[Floats, float]:
+    """Return tables of noisy cells, shape (..., k), moved to fit their noisy totals, shape (...).
 
-    By least squares. The cells' noise has the deviation `sd`, and afterwards the variance
-    sd^2 (1 - share).
+    By least squares; cells and totals have noise of `sd` and `total_sd`. Then the noise that is
+    left in each cell.
     """
-    return sd**2 / (cells * sd**2 + total_sd**2)
+    share = sd**2 / (cells.shape[-1] * sd**2 + total_sd**2)
+    gap = np.asarray(total - cells.sum(axis=-1))
+    return cells + share * gap[..., None], sd * math.sqrt(1.0 - share)
 
 
 @dataclass(frozen=True)

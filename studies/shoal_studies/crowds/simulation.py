@@ -31,6 +31,7 @@ from shoal_protocol.queries.columns import in_levels
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.trust.dictionary import Coding, codings_of_target, codings_of_terms
 from shoal_protocol.wire.documents import Model
+from shoal_studies.posteriors.base import to_data_units
 from shoal_studies.posteriors.summaries import Summary
 from shoal_studies.simulated_records import SimulatedRecords
 
@@ -173,15 +174,12 @@ def _feature_rows(task: CrowdTask, features: Floats) -> Floats:
 
 def _to_data_units(task: CrowdTask, weights: Floats) -> Floats:
     """Return coefficients, shape (..., 1 + m), of normalised weights, shape (..., p)."""
-    centres = np.array([bounds.centre for bounds in task.features])
-    scales = np.array([bounds.half_range for bounds in task.features])
-    intercept = weights[..., 0] if task.intercept else np.zeros(weights.shape[:-1])
-    slopes = weights[..., -len(scales) :] / scales
-    constant = intercept - slopes @ centres
-    if task.family == "linear":
-        slopes = slopes * task.target.half_range
-        constant = task.target.centre + constant * task.target.half_range
-    return np.concatenate([constant[..., None], slopes], axis=-1)
+    centres, scales = np.array([(each.centre, each.half_range) for each in task.features]).T
+    is_linear = task.family == "linear"
+    transform = to_data_units(centres, scales, task.target.half_range if is_linear else 1.0)
+    found: Floats = weights @ transform[:, -weights.shape[-1] :].T
+    found[..., 0] += task.target.centre if is_linear else 0.0
+    return found
 
 
 Contributors = Callable[[int, int], tuple[Floats, Floats]]

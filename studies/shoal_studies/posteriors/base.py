@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
+from scipy.optimize import brentq
 from scipy.special import ndtr
 
 from shoal_protocol.queries.design import Floats
@@ -136,6 +137,18 @@ def square_root(covariance: Floats) -> Floats:
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :])
 
 
+def to_data_units(centres: Floats, scales: Floats, unit: float = 1.0) -> Floats:
+    """Return T, shape (k, k), that takes normalised coefficients to those of the data.
+
+    They are of a constant, and of features less their `centres` and over their `scales`, shapes
+    (k - 1,). A coefficient of 1 is `unit` of the target.
+    """
+    slopes = unit / scales
+    transform = np.diag(np.append(unit, slopes))
+    transform[0, 1:] = -centres * slopes
+    return transform
+
+
 def normal_density(values: Floats) -> Floats:
     """Return the standard normal density at values of any shape."""
     return np.asarray(np.exp(-0.5 * values**2) / math.sqrt(2.0 * math.pi))
@@ -155,13 +168,10 @@ def evenly_spread(count: int, size: int) -> Floats:
 
     They are multiples of the powers of x, where x^(size + 1) = x + 1 (Roberts 2018).
     """
-    base = 2.0
-    for _ in range(_STEPS):
-        base = (1.0 + base) ** (1.0 / (size + 1))
+    base = brentq(lambda x: (size + 1) * math.log(x) - math.log1p(x), 1.0, 2.0, xtol=1e-15)
     return (0.5 + np.outer(np.arange(1, count + 1), base ** -np.arange(1.0, size + 1.0))) % 1.0
 
 
-_STEPS: Final = 60  # until the root is exact
 _MISSING: Final = frozenset({"NAType", "NaTType", "NoneType"})  # pandas' own, and Python's
 
 
@@ -267,7 +277,7 @@ def require_plain(values: Any) -> None:
         )
 
 
-_TEXTS: Final = "texts: make them numbers, as pandas.to_numeric does"
+_TEXTS: Final = "texts: give their levels, or make them numbers, as pandas.to_numeric does"
 _DURATIONS: Final = "durations: make them numbers, as .dt.total_seconds() / 86400 does"
 _NO_NUMBERS: Final = {
     "str": _TEXTS,

@@ -34,8 +34,10 @@ from shoal_protocol.queries.sums import in_units, matrix_from, scores_from
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_studies.catalogue import regression as rules
 from shoal_studies.catalogue.measurements import noise_ratio, query_of
+from shoal_studies.catalogue.multinomial_regression import MultinomialRegressionTask
+from shoal_studies.catalogue.piecewise_exponential import PiecewiseExponentialTask
 from shoal_studies.catalogue.regression import MeasuredRegressionPosterior, RegressionTask
-from shoal_studies.catalogue.study import Study, require_due
+from shoal_studies.catalogue.study import require_due
 from shoal_studies.contract import RequestedRound
 from shoal_studies.posteriors.base import BasePosterior
 from shoal_studies.quasi_likelihood import averaged
@@ -83,7 +85,9 @@ _LEAST_WEIGHT: Final = 0.01  # mean weight over the largest
 _FEW: Final = 4  # designs by which errors of designs, and priors, are told apart
 
 
-TaskT = TypeVar("TaskT", bound=Study)
+TaskT = TypeVar(
+    "TaskT", bound=RegressionTask | MultinomialRegressionTask | PiecewiseExponentialTask
+)
 
 
 @dataclass(frozen=True)
@@ -98,10 +102,20 @@ class ScoredJob(ABC, Generic[TaskT]):
         """How many records there are, and the standard deviation of that."""
         return records_of(self.sums)
 
+    @property
+    def weighted_records(self) -> float:
+        """How many records there are, each by its weight."""
+        return self.records[0]
+
     @cached_property
     def all_columns(self) -> Measured:
         """All columns as the first round measured them; later rounds do not change this."""
         return measured(self.sums[0], self.task.columns, records_of(self.sums[:1])[0])
+
+    @property
+    def features(self) -> tuple[Column, ...]:
+        """The features in spreads."""
+        return self.all_columns.features(self.task.features)
 
     @property
     def query(self) -> Query:
@@ -151,17 +165,24 @@ class ScoredJob(ABC, Generic[TaskT]):
         return PlausibleDesigns(self.released, generator).draws(count), generator
 
     def mixture(self, count: int) -> "Mixture":
-        """Return fits under so many plausible designs, of targets that scatter as they must.
-
-        They start where the first design's fit leads from the prior's mean.
-        """
+        """Return fits under so many plausible designs, from where the first design leads."""
         designs, generator = self.designs(count)
-        scores, records = self.scores, self.records[0]
-        first = DesignLikelihood(scores, records, designs[0], 1.0, self.prior_mean)
-        prior = self.prior(designs[0].covariance, constants.PRIOR_PARTS[2])
-        near = first.fit(prior, NEARLY).mean
-        under = [DesignLikelihood(scores, records, each, 1.0, near) for each in designs]
-        return Mixture.of(under, self.prior, generator)
+        dispersion, dispersion_sd, near = self.start(designs[0])
+        under = [self.under(each, dispersion, near) for each in designs]
+        mixture = Mixture.of(under, self.prior, generator)
+        return replace(mixture, dispersion=dispersion, dispersion_sd=dispersion_sd)
+
+    def start(self, design: DesignRows) -> tuple[float, float, Floats]:
+        """Return the dispersion, its deviation, and coefficients to start from, under a design.
+
+        Targets scatter as they must, unless a family has dispersions.
+        """
+        prior = self.prior(design.covariance, constants.PRIOR_PARTS[2])
+        return 1.0, 0.0, self.under(design, 1.0, self.prior_mean).fit(prior, NEARLY).mean
+
+    def under(self, design: DesignRows, dispersion: float, start: Floats) -> DesignLikelihood:
+        """Return the likelihood of coefficients in spreads."""
+        return DesignLikelihood(self.scores, self.weighted_records, design, dispersion, start)
 
     def noise(self, query: ScoreQuery) -> float:
         """Return the noise of the next round, which asks `query`, in that one's units."""
@@ -472,9 +493,8 @@ class TargetJob(ScoredJob[RegressionTask]):
             return min(constants.GAMMA_FLOOR * self.level, LARGEST_COORDINATE)
         return self.first_dispersion if self.task.family == "negative_binomial" else 1.0
 
-    @cached_property
+    @property
     def weighted_records(self) -> float:
-        """How many records there are, each by its weight."""
         return self.records[0] * self.weighing[0]
 
     # queries
@@ -642,10 +662,6 @@ class TargetJob(ScoredJob[RegressionTask]):
 
     # inference
 
-    def _under(self, design: DesignRows, dispersion: float, start: Floats) -> DesignLikelihood:
-        """Return the likelihood of coefficients in spreads."""
-        return DesignLikelihood(self.scores, self.weighted_records, design, dispersion, start)
-
     @cached_property
     def prior_mean(self) -> Floats:
         """The prior's mean, shape (p,): no slopes, and the target's mean."""
@@ -675,24 +691,13 @@ class TargetJob(ScoredJob[RegressionTask]):
             offset=self.offset,
         )
 
-    def mixture(self, count: int) -> Mixture:
-        """Return fits under so many plausible designs."""
-        designs, generator = self.designs(count)
-        dispersion, dispersion_sd, start = self._dispersion(designs[0])
-        likelihoods = [self._under(each, dispersion, start) for each in designs]
-        mixture = Mixture.of(likelihoods, self.prior, generator)
-        return replace(mixture, dispersion=dispersion, dispersion_sd=dispersion_sd)
-
-    def _dispersion(self, design: DesignRows) -> tuple[float, float, Floats]:
-        """Return the dispersion, its deviation, and coefficients to start from, under a design.
-
-        The first is the root mean square.
-        """
+    def start(self, design: DesignRows) -> tuple[float, float, Floats]:
+        """Return the same with the dispersion that is seen, a root mean square."""
         dispersion, sd, point = self.first_dispersion, 0.0, self.prior_mean
         prior = self.prior(design.covariance, constants.PRIOR_PARTS[2])
         dispersions = self.family.dispersions
         for error in (_ROUGHLY, NEARLY, NEARLY):
-            point = self._under(design, dispersion, point).fit(prior, error).mean
+            point = self.under(design, dispersion, point).fit(prior, error).mean
             rounds = (*self.own_scores, *self.score_rounds)
             for each in rounds:
                 each.tables.clear()  # they were made about other coefficients

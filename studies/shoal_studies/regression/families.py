@@ -18,7 +18,6 @@ from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.scores import LARGEST_PREDICTOR, Family, mean_of, weight_of
 from shoal_studies.posteriors.base import normal_density
 
-_SUMMED: Final = 250.0  # counts up to here are summed one by one
 _FARTHEST: Final = 13.0  # of a logarithm of a mean from that of most rows, where tables end
 NEAR: Final = 3.0  # times as large or small as another dispersion
 _TABLE: Final = (24, 60)  # points of a table: at the point asked, and at coefficients
@@ -40,16 +39,19 @@ class Residuals:
 
     @property
     def edges(self) -> tuple[Floats, Floats]:
-        """From where to where targets are not cut, shapes (s,)."""
+        """From where to where targets are not cut, shapes (s,).
+
+        Both are the end of the residuals' reach that is nearer to the bounds, if these are beyond.
+        """
         reach = self.cut / self.weights
-        return (
-            np.maximum(self.means - reach, self.low),
-            np.minimum(self.means + reach, self.high),
-        )
+        ends = self.means - reach, self.means + reach
+        return np.clip(self.low, *ends), np.clip(self.high, *ends)
 
 
 CutMoments = tuple[Floats, Floats, Floats]
 """Mean and mean square of weighted, cut residuals, and the share that is cut, shapes (s,)."""
+
+_Limited = tuple[Floats, Floats, Floats, Floats]
 
 ResidualsAt = Callable[[Floats], Residuals]
 """Returns residuals for rows with these predictors at the point that was asked, shape (s,)."""
@@ -200,15 +202,18 @@ class _OfLogarithms(TargetFamily):
 
     def cut(self, predictors: Floats, residuals: Residuals, dispersion: float) -> CutMoments:
         means, (low, high) = self.mean(predictors), residuals.edges
-        mean, square, share = self.limited(means, dispersion, low, high)
+        mean, square, below, beyond = self.limited(means, dispersion, low, high)
         about, weights = residuals.means, residuals.weights
-        is_whole = about + residuals.cut / weights >= residuals.high  # bounds cut it, no query
         squares = weights**2 * (square - 2.0 * about * mean + about**2)
-        return weights * (mean - about), squares, np.where(is_whole, 0.0, share)
+        # a query gets targets within their bounds: beyond these it cuts none, or all
+        first, last = residuals.low, residuals.high
+        below = np.select([low > last, low > first], [1.0, below], 0.0)
+        beyond = np.select([high < first, high < last], [1.0, beyond], 0.0)
+        return weights * (mean - about), squares, below + beyond
 
     @abstractmethod
-    def limited(self, means: Floats, dispersion: float, low: Floats, high: Floats) -> CutMoments:
-        """Return mean and mean square of targets cut to `low` and `high`, and the share cut."""
+    def limited(self, means: Floats, dispersion: float, low: Floats, high: Floats) -> _Limited:
+        """Return mean and mean square of targets cut to `low` and `high`, and shares beyond."""
 
 
 class Counts(_OfLogarithms):
@@ -217,9 +222,7 @@ class Counts(_OfLogarithms):
     def variance(self, means: Floats, dispersion: float) -> Floats:
         return means + dispersion * means**2
 
-    def limited(self, means: Floats, dispersion: float, low: Floats, high: Floats) -> CutMoments:
-        if float(np.max(high)) <= _SUMMED:
-            return self._summed(means, dispersion, low, high)
+    def limited(self, means: Floats, dispersion: float, low: Floats, high: Floats) -> _Limited:
         size = 1.0 / dispersion
         chance = size / (size + means)
 
@@ -233,23 +236,8 @@ class Counts(_OfLogarithms):
             second = means**2 * (1.0 + dispersion) * below(count - 2.0, size + 2.0)
             return below(count, size), first, first + second
 
-        return _between(parts(low), parts(high), low, high)
-
-    def _summed(self, means: Floats, dispersion: float, low: Floats, high: Floats) -> CutMoments:
-        """Sum over 0, 1, ...: each count's probability follows from the one before."""
-        size = 1.0 / dispersion
-        odds = means / (size + means)
-        chance = np.exp(-size * np.log1p(means * dispersion))
-        total, mean, square, inside = (np.zeros_like(means) for _ in range(4))
-        for count in range(int(np.ceil(np.max(high))) + 1):
-            at = np.clip(count, low, high)
-            total += chance
-            mean += chance * at
-            square += chance * at * at
-            inside += chance * ((count >= low) & (count <= high))
-            chance = chance * odds * ((count + size) / (count + 1.0))
-        rest = np.maximum(1.0 - total, 0.0)
-        return mean + rest * high, square + rest * high**2, 1.0 - inside
+        mean, square, _, beyond = _between(parts(low), parts(high), low, high)
+        return mean, square, below(np.ceil(low) - 1.0, size), beyond  # ends are not cut
 
 
 class Positives(_OfLogarithms):
@@ -258,7 +246,7 @@ class Positives(_OfLogarithms):
     def variance(self, means: Floats, dispersion: float) -> Floats:
         return dispersion * means**2
 
-    def limited(self, means: Floats, dispersion: float, low: Floats, high: Floats) -> CutMoments:
+    def limited(self, means: Floats, dispersion: float, low: Floats, high: Floats) -> _Limited:
         shape = 1.0 / dispersion
 
         def parts(end: Floats) -> tuple[Floats, Floats, Floats]:
@@ -275,12 +263,15 @@ def _between(
     high_parts: tuple[Floats, Floats, Floats],
     low: Floats,
     high: Floats,
-) -> CutMoments:
-    """Return moments of targets cut to `low` and `high`, from partial moments up to both."""
+) -> _Limited:
+    """Return moments of targets cut to `low` and `high`, from partial moments up to both.
+
+    Then the shares below and beyond.
+    """
     below, beyond = low_parts[0], 1.0 - high_parts[0]
     mean = high_parts[1] - low_parts[1] + high * beyond + low * below
     square = high_parts[2] - low_parts[2] + high**2 * beyond + low**2 * below
-    return mean, square, beyond + below
+    return mean, square, below, beyond
 
 
 FAMILIES: Final[dict[str, TargetFamily]] = {

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -23,12 +23,10 @@ from shoal_studies.regression.scores import Scores
 _SURELY: Final = 2.0  # standard deviations of noise
 _LEAST_VALUE: Final = 1e-3  # eigenvalue of noisy covariances, over the largest
 _FEW_COMPLETE: Final = 0.1  # of clients
-_HARDLY: Final = 0.1  # of the largest variance, in spreads as measured
 _NARROWEST: Final = 1.5 * SMALLEST_SPREAD  # of a spread that is told, over half the bounds
 _UNSURE: Final = 1.2  # looseness
 _NO_WEIGHT: Final = 0.0103  # mean over largest: as small as is told, and a little
 _UNTOLD: Final = 0.25  # half ranges: noise in a mean
-_COLLINEAR: Final = 0.1  # eigenvalue of correlations
 _PART: Final = 0.3  # of an eigenvector
 
 NOISE_OUTWEIGHS: Final = (
@@ -50,38 +48,38 @@ def judged_linear(
     task: RegressionTask,
     found: Measured,
     moments: NoisyMoments,
-    mean: Floats,
+    slopes: Floats,
     covariance: Floats,
-    prior_sd: Floats,
     *,
-    complete: tuple[float, int] | None,
-    target_kept: float,
-    mean_weight: float,
+    target_varies: bool,
 ) -> Verdict:
-    """Return the verdict on coefficients `mean` with `covariance`, and priors of `prior_sd`.
+    """Return the verdict on the slopes of a linear regression that was read from moments.
 
-    In the units of the moments, shapes (k,), (k, k) and (k,).
-
-    `complete` is how many records there are of how many clients, if that is known, and
-    `target_kept` at most how much of the target's variance the last round still had. `mean_weight`
-    is the mean over the largest weight that there may be.
+    `slopes`, shape (q,), and their `covariance`, shape (q, q), are in spreads. Unless the
+    `target_varies`, the last round had next to nothing of its variance.
     """
-    if said := unweighed(task, mean_weight):
-        return one_class(said)
     target = task.target
-    reasons = few_complete(complete) or beyond_bounds(task.columns, found)
-    if target_kept < _HARDLY:
+    reasons = beyond_bounds(task.columns, found)
+    if not target_varies:
         reasons.append(
             f"{target.name} hardly varies, or few records far out make up most of it: is the unit "
             "right?"
         )
     reasons += crowded(target, found)
     products, sums = moments.matrix[1:-1, 1:-1], moments.matrix[0, 1:-1]
-    whole, noise = float(moments.matrix[0, 0]), moments.off_diagonal_sd
+    whole = float(moments.matrix[0, 0])
     within = products - np.outer(sums, sums) / whole if whole > moments.diagonal_sd else products
-    if not predicts_better(mean[1:], covariance[1:, 1:], within):
+    if not predicts_better(slopes, covariance, within):
         reasons.append(NOISE_OUTWEIGHS)
-    return _verdict_on_slopes(reasons, task, found, covariance, prior_sd, (within, noise))
+    if reasons:
+        return Verdict(kind="doubtful", reasons=tuple(reasons))
+    are_decided = np.diagonal(covariance) >= PRIOR_DECIDES * task.prior_sd**2
+    decided = [each.name for each, it_is in zip(task.features, are_decided, strict=True) if it_is]
+    if not decided:
+        return Verdict(kind="trustworthy")
+    named = ", ".join(decided[:5]) + (" and others" if len(decided) > 5 else "")
+    advice = "drop what hardly varies or nearly is a sum of others, take more clients, or a larger"
+    return Verdict(kind="prior", reasons=(f"it decides {named}: {advice} epsilon",))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -309,35 +307,9 @@ def _by_direction(
     return Verdict(kind="prior", reasons=(f"{said}; take more clients, or a larger epsilon",))
 
 
-def _verdict_on_slopes(
-    reasons: Sequence[str],
-    task: RegressionTask,
-    found: Measured,
-    covariance: Floats,
-    prior_sd: Floats,
-    products: tuple[Floats, float],
-) -> Verdict:
-    """Return the verdict on the slopes: the prior decides those that hardly a record tells of."""
-    if reasons:
-        return Verdict(kind="doubtful", reasons=tuple(reasons))
-    names = [each.name for each in task.features]
-    empty = empty_features(task.features, found)
-    # as narrow as if spreads were surely those measured: a wider one is no knowledge of the data's
-    narrow = prior_sd[1:] / found.looseness[: len(names)]
-    is_decided = (np.diagonal(covariance)[1:] / narrow**2 >= PRIOR_DECIDES) | empty
-    # that a prior decides the effects of rare levels is what pooling is for
-    is_decided[list(task.pooled_columns)] = False
-    decided = [name for name, it_is in zip(names, is_decided, strict=True) if it_is]
-    if not decided:
-        return Verdict(kind="trustworthy")
-    named = ", ".join(decided[:5]) + (" and others" if len(decided) > 5 else "")
-    advice = tangled(names, *products).without(names, empty).advice(decided)
-    return Verdict(kind="prior", reasons=(f"it decides {named}: {advice}",))
-
-
-def few_complete(complete: tuple[float, int] | None) -> list[str]:
+def few_complete(complete: tuple[float, int]) -> list[str]:
     """Return the reason that few of so many clients have a complete record; or none."""
-    if complete is None or complete[0] >= _FEW_COMPLETE * complete[1]:
+    if complete[0] >= _FEW_COMPLETE * complete[1]:
         return []
     return [
         f"only about {complete[0]:,.0f} of {complete[1]:,} clients have a complete record: are "
@@ -355,62 +327,10 @@ def unweighed(task: RegressionTask, mean_weight: float) -> str | None:
     )
 
 
-@dataclass(frozen=True)
-class Tangled:
-    """Features that more clients do not tell apart: near sums of others, or nearly `constant`."""
-
-    collinear: tuple[str, ...] = ()
-    constant: tuple[str, ...] = ()
-
-    def without(self, names: Sequence[str], empty: NDArray[np.bool_]) -> "Tangled":
-        """Return the same with those of `names` that are `empty` among the constant ones."""
-        more = [name for name, it_is in zip(names, empty, strict=True) if it_is]
-        return replace(self, constant=(*self.constant, *more))
-
-    def advice(self, decided: Sequence[str]) -> str:
-        """Return what to do where the prior decides these coefficients."""
-        found = ["fewer knots"] if any("spline(" in name for name in decided) else []
-        if _any_of(decided, self.collinear):
-            return ", or ".join([*found, f"drop one of {', '.join(self.collinear[:5])}"])
-        if _any_of(decided, self.constant):
-            found.append("drop what hardly varies")
-        more = "more clients, or a larger epsilon"
-        return ", or ".join([*found, more if found else f"take {more}"])
-
-
-def empty_features(features: Sequence[ColumnBounds], found: Measured) -> NDArray[np.bool_]:
-    """Tell which features of two values have the same one in nearly all records, shape (q,)."""
-    two = _are_of_two_values(features, found)
-    return np.asarray(two & (found.one_bound[: len(features)] != 0.0))
-
-
 def is_level(feature: ColumnBounds) -> bool:
     """Tell whether a feature says of which levels a record is."""
     factors = () if feature.term is None else feature.term.factors
     return bool(factors) and all(isinstance(each, Level) for each in factors)
-
-
-def _any_of(coefficients: Sequence[str], features: Sequence[str]) -> bool:
-    return any(name.endswith(each) for name in coefficients for each in features)
-
-
-def tangled(names: Sequence[str], products: Floats, noise: float) -> Tangled:
-    """Return which features are nearly a sum of others, and which vary least.
-
-    `products` are covariances, shape (q, q), with `noise` off the diagonal: it makes no sum.
-    """
-    own, error = np.diagonal(products), _SURELY * math.sqrt(2.0) * noise
-    varies = own > max(_HARDLY * float(own.max()), error)
-    kept, collinear = np.flatnonzero(varies), np.zeros(0, np.intp)
-    if len(kept) > 1:
-        roots = np.sqrt(own[kept])
-        values, vectors = np.linalg.eigh(products[np.ix_(kept, kept)] / np.outer(roots, roots))
-        surely = values + error / float(own[kept].min()) < _COLLINEAR
-        collinear = kept[np.any(np.abs(vectors[:, surely]) > _PART, axis=1)]
-    return Tangled(
-        collinear=tuple(names[each] for each in collinear.tolist()),
-        constant=tuple(names[each] for each in np.flatnonzero(~varies).tolist()),
-    )
 
 
 def beyond_bounds(columns: Sequence[ColumnBounds], found: Measured) -> list[str]:

@@ -71,17 +71,23 @@ def noise_sd(query: MomentMatrix, earlier: ReleasedSum, *, part: float, block: i
     return noise_ratio(earlier, part=part) * scale * rules.REACH**2 / query.grid**2
 
 
+def _under_each(
+    moments: NoisyMoments, unit: float, is_there: NDArray[np.bool_]
+) -> list[Coefficients]:
+    """Return what is learned under each standard deviation that slopes may share, (k - 1,)."""
+    return [
+        noise_aware_posterior(moments, unit * np.append(1.0, np.where(is_there, sd, _ABSENT_SD)))
+        for sd in _SHARED_SDS
+    ]
+
+
 def under_shared_priors(moments: NoisyMoments, unit: float) -> Coefficients:
     """Return what is learned under a prior whose standard deviation all slopes share, unknown.
 
     `unit` is a slope of one spread of the target for one of the feature. `log_evidence` is of the
     likeliest of six shared priors.
     """
-    slopes = len(moments.matrix) - 2
-    fits = [
-        noise_aware_posterior(moments, unit * np.append(1.0, np.full(slopes, sd)))
-        for sd in _SHARED_SDS
-    ]
+    fits = _under_each(moments, unit, np.ones(len(moments.matrix) - 2, np.bool_))
     logs = np.array([one.log_evidence for one in fits])
     mean, covariance = averaged(
         logs, np.array([one.mean for one in fits]), np.array([one.covariance for one in fits])
@@ -117,10 +123,7 @@ def log_evidence(moments: NoisyMoments, unit: float, is_there: NDArray[np.bool_]
     Up to a constant of the moments. The slopes share a prior's standard deviation, which is as
     likely each of six; the others are 0, but for what no moments tell.
     """
-    logs = []
-    for sd in _SHARED_SDS:
-        prior = unit * np.append(1.0, np.where(is_there, sd, _ABSENT_SD))
-        logs.append(noise_aware_posterior(moments, prior).log_evidence)
+    logs = [one.log_evidence for one in _under_each(moments, unit, is_there)]
     return float(np.logaddexp.reduce(logs) - math.log(len(logs)))
 
 

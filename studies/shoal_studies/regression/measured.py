@@ -24,7 +24,7 @@ from shoal_protocol.queries.sums import in_units
 from shoal_protocol.rounds.outcomes import ReleasedSum
 from shoal_studies.catalogue.measurements import noisy_count, query_of
 from shoal_studies.catalogue.regression import REACH, SMALLEST_SPREAD, PooledFactor, RegressionTask
-from shoal_studies.posteriors.base import semidefinite
+from shoal_studies.posteriors.base import semidefinite, to_data_units
 from shoal_studies.quasi_likelihood import averaged
 from shoal_studies.regression.scores import NormalPrior
 
@@ -72,16 +72,12 @@ class Measured:
         """Return the first columns alone."""
         return type(self)(**{name: each[:count] for name, each in vars(self).items()})
 
-    def to_data_units(self, slopes: float = 1.0) -> Floats:
+    def to_data_units(self, unit: float = 1.0) -> Floats:
         """Return T: coefficients of constant and features in spreads to those of the data, (k, k).
 
-        A slope is `slopes` of the target's units for one spread.
+        The target is the last column, and a slope of 1 is `unit` of it for one spread.
         """
-        count = len(self.spreads) - 1
-        each = slopes / self.spreads[:count]
-        transform = np.diag(np.append(slopes, each))
-        transform[0, 1:] = -self.centres[:count] * each
-        return transform
+        return to_data_units(self.centres[:-1], self.spreads[:-1], unit)
 
 
 def records_of(sums: Sequence[ReleasedSum]) -> tuple[float, float]:

@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from shoal_protocol.queries import ClassScoreSum, Column, ColumnMoments, SecondMomentMatrix
+from shoal_protocol.queries import ClassScoreSum, ColumnMoments, SecondMomentMatrix
 from shoal_protocol.queries.design import Floats
 from shoal_protocol.queries.scores import class_probabilities
 from shoal_protocol.queries.sums import in_units, matrix_from
@@ -124,11 +124,6 @@ class ClassJob(ScoredJob[MultinomialRegressionTask]):
     def columns(self) -> Measured:
         """The features, and the first level's indicator."""
         return self.all_columns.first(self.width)
-
-    @property
-    def features(self) -> tuple[Column, ...]:
-        """The features in spreads."""
-        return self.columns.features(self.task.features)
 
     @property
     def width(self) -> int:

@@ -136,12 +136,8 @@ def _level(column: ColumnBounds) -> Level | None:
     return factor if isinstance(factor, Level) else None
 
 
-@dataclass
-class _Levels:
-    """A variable of levels: where their shares end, and their codes, the last for the others."""
-
-    ends: Floats
-    codes: Floats
+_Levels = tuple[Floats, Floats]
+"""Where the shares of a variable's levels end, and their codes, the last for all others."""
 
 
 @dataclass(frozen=True)
@@ -324,7 +320,8 @@ class PlausibleDesigns:
                 column = released.bounds[carrier.place]
                 if _has_two_values(column, mean, square - mean**2, error):
                     self.two_valued[name] = float(np.clip((mean + 1.0) / 2.0, 0.005, 0.995))
-                    self._quantiles[name] = carrier.variable(np.array([0.0, 1.0]))
+                    share = np.array([self.two_valued[name]])
+                    self._levels[name] = share, carrier.variable(np.array([1.0, 0.0]))
                 else:
                     variance = max(square - mean**2, 0.02**2) / 4.0
                     self._variances[name] = float(variance), float(error / 4.0)
@@ -346,7 +343,7 @@ class PlausibleDesigns:
         if len(codes) == 1:
             self.two_valued[name] = float(shares[0])
             self._alone.append((name, levels[0][0]))
-        self._levels[name] = _Levels(np.cumsum(shares), np.array([*codes, others]))
+        self._levels[name] = np.cumsum(shares), np.array([*codes, others])
 
     def _set_variance(self, name: str, variance: float) -> None:
         """Give a variable the beta marginal of this variance, in squared ranges of its column."""
@@ -437,11 +434,8 @@ class PlausibleDesigns:
         for place, name in enumerate(self.names):
             latent = normals[:, place]
             if name in self._levels:
-                levels = self._levels[name]
-                values.append(levels.codes[np.searchsorted(levels.ends, 1.0 - ndtr(latent))])
-            elif name in self.two_valued:
-                low, high = self._quantiles[name]
-                values.append(np.where(ndtr(latent) > 1.0 - self.two_valued[name], high, low))
+                ends, codes = self._levels[name]
+                values.append(codes[np.searchsorted(ends, 1.0 - ndtr(latent))])
             else:
                 values.append(np.interp(latent, _QUANTILES, self._quantiles[name]))
         return design_of(self.released.bounds, np.column_stack(values))

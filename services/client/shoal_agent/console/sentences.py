@@ -24,7 +24,6 @@ from shoal_protocol.sharing.schemes import Sharing
 
 MEASURED: Final[dict[QueryName, str]] = {
     "counts": "counts of values",
-    "bin_counts": "counts over bins",
     "tables": "counts in tables",
     "first_moments": "means of the columns",
     "second_moments": "spreads of the columns",

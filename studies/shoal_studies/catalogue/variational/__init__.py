@@ -135,7 +135,7 @@ smoker = [0, 1]
 
     @model_validator(mode="after")
     def _consistent(self) -> "LogisticRegressionTask":
-        require_features(self.features, self.target)
+        require_features(self.features, self.target.name)
         if 0.0 < self.intercept < 0.01:
             raise ValueError("the intercept must be 0.01 or more, or 0 for no constant term")
         return self

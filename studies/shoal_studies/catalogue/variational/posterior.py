@@ -157,10 +157,6 @@ def names_of(latents: Sequence[Latent]) -> tuple[str, ...]:
     return tuple(label for latent in latents for label in latent.labels())
 
 
-def _is_none(value: object) -> bool:
-    return value is None
-
-
 class VariationalPosterior(DrawnPosterior):
     """Latents whose d unconstrained numbers are normal: `location` and `scale`, shapes (d,).
 
@@ -181,10 +177,9 @@ class VariationalPosterior(DrawnPosterior):
     latents: Annotated[tuple[Latent, ...], Field(min_length=1)]
     location: Annotated[tuple[Real, ...], Field(min_length=1, max_length=10_000)]
     scale: tuple[Positive, ...]
-    # Omitted when None, so older signed reports keep their digest.
-    correlation: Base64 | None = Field(default=None, exclude_if=_is_none)
-    convergence: Convergence | None = Field(default=None, exclude_if=_is_none)
-    prior_sd: tuple[Positive, ...] | None = Field(default=None, exclude_if=_is_none)
+    correlation: Base64 | None = None
+    convergence: Convergence | None = None
+    prior_sd: tuple[Positive, ...]
 
     @model_validator(mode="after")
     def _one_for_each_number(self) -> Self:
@@ -221,25 +216,18 @@ class VariationalPosterior(DrawnPosterior):
                 ("Intervals know", "of privacy noise and batches"),
                 ("Path", str(self.convergence)),
             ]
-        if shares is not None:
-            share = f"{shares.min():.0%} to {shares.max():.0%} of variances, near the posterior"
-            said.append(("Prior's share", share))
-        return tuple(said)
+        share = f"{shares.min():.0%} to {shares.max():.0%} of variances, near the posterior"
+        return (*said, ("Prior's share", share))
 
     @property
-    def _prior_shares(self) -> Floats | None:
+    def _prior_shares(self) -> Floats:
         """Shares of the prior in the unconstrained numbers, shape (d,)."""
-        if self.prior_sd is None:
-            return None
         known = Prior(np.zeros(len(self.prior_sd)), np.array(self.prior_sd))
         return known.shares(np.array(self.scale))
 
     @property
     def _prior_caution(self) -> str | None:
-        shares = self._prior_shares
-        if shares is None:
-            return None
-        decided = np.flatnonzero(shares >= PRIOR_DECIDES).tolist()
+        decided = np.flatnonzero(self._prior_shares >= PRIOR_DECIDES).tolist()
         if self._is_real:
             return prior_caution([self.names[place] for place in decided])
         return prior_caution([f"unconstrained number {place + 1}" for place in decided])
