@@ -133,7 +133,7 @@ def check(
     A record counts that has a value in every column checked here. A client without one takes part
     with zeros. Values outside a column's bounds are counted, which a client cuts to the bounds. Of
     a directory it shows what records.toml maps to what, the share of values outside bounds, and
-    texts that are no level.
+    what is wrong with a variable.
     """
     asked = [canonical_text(each) for each in columns.split(",")] if columns else None
     if file.is_dir() and (file / RECORDS).exists() and not (file / MAPPING).exists():

@@ -32,24 +32,24 @@ _NOT = {
     "date": "not a date as 2024-01-31; others are read by strptime(…, '%d.%m.%Y')",
 }
 _FIRST_DAY, _LAST_DAY = np.datetime64("1000-01-01"), np.datetime64("9999-12-31")
-_UNKNOWN_LEVEL = -1.0
+_NO_LEVEL = (
+    "a text that is none of its levels, where upper and lower case differ: map it to a level or "
+    "to NULL"
+)
 
 
 @dataclass(frozen=True)
 class Evaluated:
     """Every variable's value in every row; rows come by id, then by their values.
 
-    `values`, shape (rows, columns), has NaN where one is missing. `unknown` counts texts that are
-    none of a category's levels, by variable; `first_unknown` says where the first is, `faults` what
-    else is wrong with a variable.
+    `values`, shape (rows, columns), has NaN where one is missing. `faults` says what is wrong with
+    a variable.
     """
 
     mapping: Mapping
     ids: tuple[str, ...]
     starts: NDArray[np.int64]
     values: NDArray[np.float64]
-    unknown: dict[str, int]
-    first_unknown: dict[str, str]
     faults: dict[str, str]
 
 
@@ -84,20 +84,13 @@ def evaluate(directory: Path, mapping: Mapping) -> Evaluated:
     if not len(keys):
         raise ValueError(f"{source.where} holds no rows")
     values = np.full((len(keys), len(mapping.columns)), np.nan)
-    unknown: dict[str, int] = {}
-    first: dict[str, str] = {}
     for place, (name, column) in enumerate(mapping.columns.items()):
         try:
             values[:, place] = _evaluated(source, column, by_id)
         except _RefusedValue as error:
             faults[name] = str(error)
-        if column.type == "category":
-            strange = np.flatnonzero(values[:, place] == _UNKNOWN_LEVEL)
-            unknown[name] = len(strange)
-            if len(strange) and not by_id:
-                first[name] = f", first in {source.place(int(strange[0]))}"
     ids, starts, values = grouped([str(each) for each in keys], values)
-    return Evaluated(mapping, ids, starts, values, unknown, first, faults)
+    return Evaluated(mapping, ids, starts, values, faults)
 
 
 def write_table(
@@ -111,15 +104,9 @@ def write_table(
         ValueError: a variable cannot be used.
         OSError: the file cannot be written.
     """
-    said = dict(found.faults)
-    for name, count in found.unknown.items():
-        if count:
-            said[name] = (
-                "has texts that are none of its levels, where upper and lower case differ"
-                f"{found.first_unknown.get(name, '')}: map them to a level or to NULL"
-            )
-    if said:
-        raise ValueError("; ".join(f"variable {name!r} {why}" for name, why in said.items()))
+    if found.faults:
+        said = [f"variable {name!r} {why}" for name, why in found.faults.items()]
+        raise ValueError("; ".join(said))
     columns = _with_indicators(found, dictionary)
     content = io.BytesIO()
     np.savez(
@@ -218,7 +205,10 @@ def _numbers(found: Any, column: Column) -> NDArray[np.float64]:
     there = np.asarray(found)[~missing]
     if column.type == "category":
         place = {level: float(index) for index, level in enumerate(column.levels)}
-        numbers[~missing] = [place.get(canonical_text(each), _UNKNOWN_LEVEL) for each in there]
+        try:
+            numbers[~missing] = [place[canonical_text(each)] for each in there]
+        except KeyError:
+            raise _RefusedValue(_NO_LEVEL) from None
     elif column.type == "flag":
         try:
             numbers[~missing] = [flag_of(canonical_text(each)) for each in there]
@@ -256,7 +246,6 @@ def report(found: Evaluated, bounds: dict[str, tuple[float, float]]) -> dict[str
                 "missing": (
                     None if name in found.faults else int(np.isnan(found.values[:, place]).sum())
                 ),
-                "unknown_levels": found.unknown.get(name),
                 "share_outside_bounds": _share_outside(found.values[:, place], bounds.get(name)),
                 "fault": found.faults.get(name),
             }
