@@ -278,7 +278,8 @@ def test_texts_that_are_no_level_are_refused_without_being_shown(tmp_path: Path)
     done = run(directory_with(tmp_path, rows, columns))
 
     assert done.returncode == 1
-    assert "variable 'sex' has texts that are none of its levels" in done.stderr
+    assert "variable 'sex' cannot be made of " in done.stderr
+    assert ", line 2: a text that is none of its levels" in done.stderr
     assert SECRET not in done.stderr
 
 
@@ -298,6 +299,23 @@ def test_a_table_is_its_owners_alone_and_replaced_whole_or_not_at_all(tmp_path: 
     table.chmod(0o644)
     with pytest.raises(ValueError, match="open to other users"):
         read_records(table)
+
+
+def test_a_table_that_the_loader_did_not_write_is_refused_without_quoting_it(
+    tmp_path: Path,
+) -> None:
+    directory = directory_with(tmp_path, ROWS, SCALARS)
+    assert run(directory).returncode == 0
+    table = directory / RECORDS_BY_ID
+    with np.load(table) as arrays:
+        columns = dict(arrays)
+    np.savez(table, **columns | {"column0": np.array([SECRET] * len(columns["column0"]))})
+    with pytest.raises(ValueError, match=r"no table of records; run `shoal records load`$"):
+        read_records(table)
+    table.write_bytes(SECRET.encode())
+    with pytest.raises(ValueError) as refused:
+        read_records(table)
+    assert SECRET not in str(refused.value)
 
 
 def test_parquet_files_and_databases_are_sources_too(tmp_path: Path) -> None:

@@ -28,8 +28,6 @@ from shoal_agent.status import (
 )
 from shoal_agent.vault_link import VaultGone
 from shoal_holder.approvals import owners_missing, owners_needed
-from shoal_holder.crowds.jobs import CrowdJobs
-from shoal_holder.crowds.status import CrowdAccounts
 from shoal_holder.policy import Policy
 from shoal_holder.state import State
 from shoal_holder.vault import Vault
@@ -135,17 +133,13 @@ def create_agent_application(
 
     @owned.get("/v1/ledger")
     async def show_ledger() -> AgentPage:
-        """What clients spent in all and have left, what crowd jobs cost, what open jobs reserve."""
-        policy, crowds = await holder.vault.ask(Vault.policy), CrowdAccounts((), None)
-        if holder.vault.opened.takes_crowds:
-            crowds = await holder.vault.ask(CrowdJobs.accounts)
+        """What clients spent in all and have left, and what open jobs reserve."""
+        policy = await holder.vault.ask(Vault.policy)
         return AgentPage(
             spent=Spent(
                 **_spending(await holder.spent_alike(), policy),
                 left=_left((await holder.committed()).values(), policy.cap),
-                left_for_crowds=crowds.left,
             ),
-            crowds=list(crowds.jobs),
             reserved=await holder.vault.ask(State.reserved),
         )
 

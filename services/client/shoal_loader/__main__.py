@@ -68,7 +68,10 @@ def _work(
     rows = f"{len(found.ids):,} records of {len(found.values):,} rows"
     zone = mapping.time_zone
     clock = "" if zone is None else f" Times with a zone were read as the clock showed in {zone}."
-    print(f"Wrote {rows} and {len(mapping.columns)} columns to {path}.{clock}{refused}")
+    print(
+        f"Wrote {rows} and {len(mapping.columns)} columns to {path}. A running agent uses them "
+        f"once it is restarted.{clock}{refused}"
+    )
     return 0
 
 

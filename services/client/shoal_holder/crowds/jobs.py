@@ -12,11 +12,11 @@ from typing import ClassVar, Final
 from shoal_holder import machine, restoring, spending
 from shoal_holder.admission import JobKind, check_columns, check_request, check_same_key
 from shoal_holder.crowds import memory
-from shoal_holder.crowds.allowance import crowds_cap, so_far
+from shoal_holder.crowds.allowance import crowds_cap
 from shoal_holder.crowds.closings import Closings
 from shoal_holder.crowds.contributor import Contributor
 from shoal_holder.crowds.crowd import Crowd, acknowledged
-from shoal_holder.crowds.status import NO_CROWDS, CrowdAccounts, CrowdStatus
+from shoal_holder.crowds.status import NO_CROWDS, CrowdStatus
 from shoal_holder.jobs import ListedJobs
 from shoal_holder.letters import Draft, Effects, Settled, stays
 from shoal_holder.policy import Policy
@@ -111,10 +111,6 @@ class CrowdJobs(ListedJobs):
     def standing(self) -> tuple[dict[str, str], tuple[CrowdStatus, ...]]:
         """Return why crowd jobs are not contributed to, and those that were taken."""
         return self.refused, memory.statuses(self._state)
-
-    def accounts(self) -> CrowdAccounts:
-        """Return what crowd jobs have cost, and what the owner still allows them."""
-        return so_far(self._state, self._site)
 
     def letters(self) -> Iterator[Draft]:
         """Yield unanswered submissions, and what asks for a list, listed jobs, draws and closings.

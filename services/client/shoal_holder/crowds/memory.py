@@ -198,8 +198,15 @@ def statuses(state: State) -> tuple[CrowdStatus, ...]:
         " WHERE outbox.kind = 'contribution' GROUP BY job, outcome"
     ):
         counts.setdefault(job, {})[outcome] = count
+    costs = {
+        job: (clients, epsilon)
+        for job, clients, epsilon in state.file.rows(
+            "SELECT job, COUNT(DISTINCT client), MAX(json_extract(body, '$.epsilon'))"
+            " FROM journal WHERE kind = 'contribution' GROUP BY job"
+        )
+    }
     return tuple(
-        CrowdStatus(job, ended, counts.get(job, {}), verdict)
+        CrowdStatus(job, ended, counts.get(job, {}), *costs.get(job, (0, 0.0)), verdict)
         for job, ended, verdict in state.file.rows(
             "SELECT job, ended, verdict FROM jobs WHERE opening IS NOT NULL ORDER BY rowid"
         )
