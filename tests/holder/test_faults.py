@@ -34,6 +34,7 @@ from shoal_kit.web.logs import configure_logs
 from tests.world.around_holder import World, vault_of
 from tests.world.around_holder_crowds import CROWD_POLICY, CrowdWorld
 from tests.world.clock import NOW, HandMovedTimer
+from tests.world.spending import costs_of
 
 ASKED = {  # in a job with a round, and in a crowd
     *("Vault.opened", "Vault.due", "Vault.settle", "Vault.status"),
@@ -304,7 +305,7 @@ async def test_R12_a_round_that_fails_once_records_were_read_is_not_answered_and
     await holder.step()
     [job] = (await holder.status()).jobs
     assert [each.ended for each in job.rounds] == [FAILED]
-    assert await holder.spent() == {} and not any(node.held for node in world.nodes)
+    assert await costs_of(holder) == {} and not any(node.held for node in world.nodes)
     await holder.close()
 
 

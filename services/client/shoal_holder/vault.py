@@ -349,9 +349,10 @@ class Vault:
         """Return the owner's rules."""
         return self._site.policy
 
-    def spent(self) -> list[tuple[str, list[StatedCost]]]:
-        """Return what answers cost, one by one, beside a bitmap of the clients alike in that."""
-        return spending.spent_alike(self._state.file)
+    def spent(self) -> dict[Count, StatedCost]:
+        """Return what each client has spent."""
+        sums = spending.spent(self._state.file)
+        return sums.of(sums.charged)
 
     def committed(self) -> dict[Count, StatedCost]:
         """Return what each client has spent, with what open jobs reserve."""
