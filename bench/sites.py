@@ -72,7 +72,7 @@ def submit(
         task,
         JobSettings(
             epsilon=epsilon,
-            delta=1e-6,  # below 1 over the clients of the largest federation here
+            delta=1e-7,  # below 1 over the clients of the largest federation here
             dropouts=few,
             colluders=colluders,
             minimum_population=clients,

@@ -116,6 +116,33 @@ def test_slots_that_an_answer_does_not_use_are_named_and_pay_nothing(state: Stat
     assert read_jobs(state.file)[0].rounds[0].answers == 3
 
 
+def test_the_rounds_of_a_job_are_added_up_as_they_come_each_charge_read_once(
+    state: State, path: Path
+) -> None:
+    join(state, JOB, Cost.gaussian(2.0), range(4))
+    join(state, OTHER_JOB, Cost.gaussian(2.0), range(4))
+    read: list[str] = []
+    state.file.database.set_trace_callback(
+        lambda query: read.append(query) if "FROM journal" in query else None
+    )
+    for number, used in enumerate([[0, 1], [1, 2], [1, 3]]):
+        for job in (JOB, OTHER_JOB):
+            round_id = f"{number}{job[1:]}"
+            state.add_round(round_id, job, number, b"spec", None)
+            answer(state, used, round_id=round_id)
+            read.clear()
+            assert state.spent_in_job(job, BitMap([1])).mu == pytest.approx(
+                0.3 * (number + 1) ** 0.5
+            )
+            [query] = read
+            assert (" number > 0 " in query) is (number == 0)
+    assert state.spent_in_job(JOB, BitMap([0, 3])) == SPENT
+    state.close()
+    reopened = State(path, authority=AUTHORITY)
+    assert reopened.spent_in_job(JOB, BitMap([0, 3])) == SPENT
+    reopened.close()
+
+
 def test_a_job_has_one_round_of_each_number_for_ever(state: State) -> None:
     with_round(state)
     with pytest.raises(sqlite3.IntegrityError):
@@ -206,20 +233,20 @@ def test_pure_epsilon_is_added_up_beside_mu(state: State) -> None:
     answer(state, [0], cost=Cost.pure(0.25))
     assert committed(state)[0].epsilon == pytest.approx(1.0)  # the open job's other 0.75, too
     assert committed(state)[1].epsilon == pytest.approx(1.0)
-    assert spending.spent_in_job(state.file, JOB, BitMap(range(9))).epsilon == pytest.approx(0.25)
+    assert state.spent_in_job(JOB, BitMap(range(9))).epsilon == pytest.approx(0.25)
     state.end_job(JOB, "job-finished")
     assert {client: cost.epsilon for client, cost in committed(state).items()} == {0: 0.25}
 
 
 def test_a_job_costs_what_the_dearest_of_these_clients_spent(state: State) -> None:
     with_round(state)
-    assert spending.spent_in_job(state.file, JOB, BitMap(range(9))) == NOTHING
+    assert state.spent_in_job(JOB, BitMap(range(9))) == NOTHING
     answer(state, range(1))
     state.add_round(OTHER_ROUND, JOB, 1, b"spec", None)
     answer(state, [0, 1], cost=Cost.gaussian(0.4), round_id=OTHER_ROUND)
-    assert spending.spent_in_job(state.file, JOB, BitMap(range(9))).mu == pytest.approx(0.5)
-    assert spending.spent_in_job(state.file, JOB, BitMap([1, 2])).mu == pytest.approx(0.4)
-    assert spending.spent_in_job(state.file, JOB, BitMap([2])) == NOTHING
+    assert state.spent_in_job(JOB, BitMap(range(9))).mu == pytest.approx(0.5)
+    assert state.spent_in_job(JOB, BitMap([1, 2])).mu == pytest.approx(0.4)
+    assert state.spent_in_job(JOB, BitMap([2])) == NOTHING
 
 
 def test_only_its_owner_can_read_the_file(state: State, path: Path) -> None:
@@ -249,4 +276,4 @@ def test_one_gaussian_round_leaves_no_pure_epsilon(state: State) -> None:
     answer(state, range(1))
     state.end_job(JOB, "job-finished")
     assert committed(state)[0].epsilon == math.inf
-    assert spending.spent_in_job(state.file, JOB, BitMap(range(9))).epsilon == math.inf
+    assert state.spent_in_job(JOB, BitMap(range(9))).epsilon == math.inf

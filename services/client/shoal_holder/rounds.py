@@ -15,7 +15,7 @@ from typing import Final, Literal
 import numpy as np
 from pyroaring import BitMap
 
-from shoal_holder import machine, release_timing, spending
+from shoal_holder import machine, release_timing
 from shoal_holder.admission import check_round, model_refusal
 from shoal_holder.charge_comparison import ChargeComparison
 from shoal_holder.contribution import (
@@ -218,7 +218,7 @@ class Rounds(Part):
                 number=stored.next_number,
                 consortium=self._handover.version(spec.manifest, now),
                 policy=self._site.policy,
-                spent=spending.spent_in_job(self._state.file, stored.job, ours),
+                spent=self._state.spent_in_job(stored.job, ours),
                 slots=max(1, len(ours)),
                 now=now,
             )

@@ -31,24 +31,30 @@ class Charge(NamedTuple):
     clients: BitMap
     cost: Cost
     at: str = ""  # none where a node tells of it
+    entry: int = 0  # of the journal; none where a node tells of it
 
 
-def charges(file: StateFile, job: str | None = None) -> Iterator[Charge]:
-    """Yield all that was charged, of one job or of all, in order.
+def charges(
+    file: StateFile, job: str | None = None, *, number: int | None = None, after: int = 0
+) -> Iterator[Charge]:
+    """Yield what was charged behind entry `after` of the journal, in order.
 
-    Slots that an answer covers and does not use are charged nothing.
+    Of one job, or of the round of this number in it, or of all jobs. Slots that an answer covers
+    and does not use are charged nothing.
     """
-    of_job = "" if job is None else " AND job = ?"
+    of_job = "" if job is None else " AND job = :job"
+    of_round = "" if number is None else " AND json_extract(body, '$.number') = :number"
     rows = file.database.execute(
-        "SELECT kind, subject, body FROM journal"  # noqa: S608 -- a constant
-        f" WHERE kind IN ('answer', 'charge', 'contribution'){of_job} ORDER BY number",
-        () if job is None else (job,),
+        "SELECT number, kind, subject, body FROM journal"  # noqa: S608 -- constants
+        " WHERE kind IN ('answer', 'charge', 'contribution') AND number > :after"
+        f"{of_job}{of_round} ORDER BY number",
+        {"after": after, "job": job, "number": number},
     )
-    for kind, subject, text in rows:
+    for entry, kind, subject, text in rows:
         body = json.loads(text)
         what = body["round"] if kind == "charge" else subject
         cost, clients = Cost.stated(body["mu"], body["epsilon"]), decode_clients(body["slots"])
-        charge = Charge(body["job"], body.get("number"), what, clients, cost, body["at"])
+        charge = Charge(body["job"], body.get("number"), what, clients, cost, body["at"], entry)
         yield charge
         if kind == "answer" and (unused := decode_clients(body["unused"])):
             yield charge._replace(clients=unused, cost=NOTHING)
@@ -56,18 +62,12 @@ def charges(file: StateFile, job: str | None = None) -> Iterator[Charge]:
 
 def charged(file: StateFile, job: str, number: int | None = None) -> BitMap:
     """Return the clients that were charged for a job, or for the round of this number in it."""
-    found = charges(file, job)
-    return BitMap().union(*(each.clients for each in found if number in (None, each.number)))
+    return BitMap().union(*(each.clients for each in charges(file, job, number=number)))
 
 
 def spent(file: StateFile) -> Balances:
     """Return the sum of what each client spent."""
     return _sums(file)[0]
-
-
-def spent_in_job(file: StateFile, job: str, clients: BitMap) -> Cost:
-    """Return the most that the rounds of a job answered so far cost one of `clients`."""
-    return _sums(file, job)[0].largest(clients)
 
 
 def committed(file: StateFile) -> Balances:
@@ -78,11 +78,11 @@ def committed(file: StateFile) -> Balances:
     return found
 
 
-def _sums(file: StateFile, job: str | None = None) -> tuple[Balances, dict[str, Balances]]:
-    """Return the sum of what each client spent, in all or on one job, and on each job in rounds."""
+def _sums(file: StateFile) -> tuple[Balances, dict[str, Balances]]:
+    """Return the sum of what each client spent, and of that on each job in rounds."""
     found, in_jobs = Balances(), defaultdict[str, Balances](Balances)
     times = defaultdict[Cost, Counter[int]](Counter)  # that a client paid this to crowds
-    for each in charges(file, job):
+    for each in charges(file):
         if each.number is None:
             times[each.cost].update(each.clients)
             continue

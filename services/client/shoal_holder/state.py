@@ -97,6 +97,7 @@ class State:
             random_bytes=random_bytes,
         )
         self._committed: Balances | None = None
+        self._in_jobs: dict[str, tuple[Balances, int]] = {}  # spent up to an entry, by open job
         try:
             journal.verify(self.file)
         except LedgerBroken as error:
@@ -192,6 +193,7 @@ class State:
         The same transaction stores the signed leave to send.
         """
         self._committed = None
+        self._in_jobs.pop(job, None)
         with self.file.transaction():
             self._end(job, reason)
             if leave is not None:
@@ -249,7 +251,7 @@ class State:
     def is_answered(self, round_id: str) -> bool:
         """Tell whether a round of this job and number was answered, or charged elsewhere."""
         job, number = self.file.one("SELECT job, number FROM rounds WHERE round = ?", round_id)
-        return any(each.number == number for each in spending.charges(self.file, job))
+        return next(spending.charges(self.file, job, number=number), None) is not None
 
     def record_answer(
         self,
@@ -385,6 +387,18 @@ class State:
         self.file.give_back()
 
     # What was done and spent
+
+    def spent_in_job(self, job: str, clients: BitMap) -> Cost:
+        """Return the most that the rounds of an open job cost one of `clients` so far.
+
+        Each charge is read once: a job may have thousands of rounds.
+        """
+        spent, entry = self._in_jobs.get(job, (Balances(), 0))
+        for each in spending.charges(self.file, job, after=entry):
+            spent.add(each.clients, each.cost)
+            entry = each.entry
+        self._in_jobs[job] = spent, entry
+        return spent.largest(clients)
 
     def committed(self) -> Balances:
         """Return what each client spent, and what open jobs may still ask of it.
