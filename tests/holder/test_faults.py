@@ -46,7 +46,7 @@ WITHIN = {  # what these call, each on its own
     *("Jobs.end_as_told", "Jobs.end_those_over", "Rounds.look", "Rounds.letters"),
     *("Rounds.offer", "Rounds.note", "Rounds.hear_stored", "Jobs.note"),
     *("CrowdJobs.letters", "CrowdJobs.turns", "CrowdJobs.take_turn"),
-    *("CrowdJobs.hear_list", "CrowdJobs.hear_request", "CrowdJobs.offer", "CrowdJobs.hear_draw"),
+    *("CrowdJobs.list_jobs", "CrowdJobs.hear_request", "CrowdJobs.offer", "CrowdJobs.hear_draw"),
     *("CrowdJobs.note", "CrowdJobs.hear_closing", "Contributor.prepare", "Contributor.contribute"),
     *("Closings.letters", "Closings.hear", "Closings.hear_log"),
 }
@@ -275,9 +275,9 @@ async def test_R4_no_letter_leaves_before_its_mark_though_the_courier_goes_on(wo
     record = State.record_answer
     with pytest.MonkeyPatch.context() as patched:
 
-        def unmarked(*given: Any, **arguments: Any) -> bool:
+        def unmarked(*given: Any, **arguments: Any) -> None:
             patched.setattr(Mark, "write", fails)
-            return record(*given, **arguments)
+            record(*given, **arguments)
 
         patched.setattr(State, "record_answer", unmarked)
         with pytest.raises(VaultGone):

@@ -83,18 +83,16 @@ def charge(
 ) -> list[bool]:
     """Charge contributions and store submissions in one transaction; tell of each if it was stored.
 
-    A contribution that would break a limit by now, or whose job has ended here, is not stored, and
-    must never be sent.
+    A contribution that would break a limit by now is not stored, and must never be sent.
     """
     committed, taken, database = state.committed().copy(), [], state.file.database
     with state.file.transaction():
-        is_open = not state.has_ended(job)
         for submission in prepared:
             client = submission.body.client
             charged = BitMap([client])
             [before] = committed.of(charged).values()
             used = used_by(state, job, [client])[client]
-            allowed = is_open and limits.allow(used, committed=before)
+            allowed = limits.allow(used, committed=before)
             taken.append(allowed)
             if not allowed:
                 continue
