@@ -367,7 +367,7 @@ def test_no_order_of_deeds_spends_more_than_the_policy_or_answers_twice(
         charged = courier.charged()
         assert len(charged) == len(set(charged))
         rounds = {spec.digest: request.digest for request, spec in documents}
-        paid = {(job, slot) for job, _, slot in charged}
+        paid = {(job, slot) for _, job, slot in charged}
         handed_over = {rounds[round_id] for round_id, _ in courier.envelopes}
         assert {(job, slot) for job in handed_over for slot in range(CLIENTS)} <= paid
         sums = spending.spent(state_of(courier.holder).file)
