@@ -184,10 +184,10 @@ async def test_a_refusal_that_did_not_arrive_is_not_told_once_the_time_to_decide
     await agent.step()
     assert (await decided(world, "refuse", request.digest, "alice", "--yes")).exit_code == 0
     await agent.step()
-    notices = vault_of(agent.holder)._approvals.notices
-    assert notices() == {request.digest: "refused"}
+    letters = vault_of(agent.holder)._approvals.letters
+    assert [each.id for each in letters()] == [f"refused/{request.digest}"]
     world.clock.now = request.body.join_deadline
-    assert notices() == {}
+    assert not [*letters()]
 
 
 def told(world: CrowdWorld) -> list[str]:
