@@ -212,7 +212,9 @@ async def test_the_same_bytes_are_sent_again_whatever_was_lost(
     world.wire.scripts["trainer"] = lose
     await world.run(holder, seconds=WHOLE_TIME)
     assert contributors(world) == {0: 3, 1: 3, 2: 3, 3: 3}
-    assert (await status(holder)).contributions == {"acknowledged": 12}
+    found = await status(holder)
+    assert (found.contributions, found.clients) == ({"acknowledged": 12}, 4)
+    assert found.epsilon == world.crowds.request.body.task.contribution_epsilon
     nonces = {json.loads(each)["body"]["draw"]["body"]["nonce"] for each in bodies}
     assert len(nonces) == len(bodies)  # one document for one draw, ever
 
