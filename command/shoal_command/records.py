@@ -3,7 +3,6 @@
 These counts are for the owner's terminal alone: an agent's log, status and answers have none.
 """
 
-import json
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ from shoal_command.connection import open_book
 from shoal_command.terminal import AsJson, ExitStatus, fail, say, shell_command, tell, warn
 from shoal_holder.record_files import read_records
 from shoal_holder.records import Records
-from shoal_holder.site_files import HOLDER_KEY, MAPPING, RECORDS, RECORDS_BY_ID
+from shoal_holder.site_files import HOLDER_KEY, MAPPING, RECORDS, RECORDS_BY_ID, records_in
 from shoal_holder.tables import CsvTable
 from shoal_protocol.trust.dictionary import Variable, read_dictionary
 from shoal_protocol.wire.encoding import canonical_text
@@ -66,10 +65,10 @@ def load(
 ) -> None:
     """Map raw data to records by id, as records.toml says.
 
-    It writes records.npz beside records.toml; an agent that runs takes it. Errors name rows
+    It writes records.npz beside records.toml, which an agent reads when it starts. Errors name rows
     and variables, never a value.
     """
-    said = _loader("load", directory, consortium)
+    said = _loaded(directory, consortium)
     _warn_of_slots(directory, len(read_records(directory / RECORDS_BY_ID, [])))
     say(said)
 
@@ -85,7 +84,7 @@ def _warn_of_slots(directory: Path, individuals: int) -> None:
         )
 
 
-def _loader(task: str, directory: Path, consortium: Path | None) -> str:
+def _loaded(directory: Path, consortium: Path | None) -> str:
     """Return what the loader prints, a process of its own: it has no key, and no network."""
     if not (directory / MAPPING).exists():
         fail(
@@ -98,7 +97,7 @@ def _loader(task: str, directory: Path, consortium: Path | None) -> str:
         _variables(directory, consortium)
         dictionary = str(consortium / _DICTIONARY)
     program = (sys.executable, "-X", "utf8", "-m", "shoal_loader")
-    words = [*program, task, str(directory), dictionary]
+    words = [*program, str(directory), dictionary]
     done = subprocess.run(words, capture_output=True, encoding="utf-8", check=False)
     if done.returncode:
         # the last line only: a traceback could quote values
@@ -131,31 +130,14 @@ def check(
     """Check that every value that a job would use is a number, and count clients and records.
 
     A record counts that has a value in every column checked here. A client without one takes part
-    with zeros. Values outside a column's bounds are counted, which a client cuts to the bounds. Of
-    a directory it shows what records.toml maps to what, the share of values outside bounds, and
-    texts that are no level.
+    with zeros. Values outside a column's bounds are counted, which a client cuts to the bounds.
+    Of a directory with records.toml it checks what `shoal records load` wrote.
     """
     asked = [canonical_text(each) for each in columns.split(",")] if columns else None
-    if file.is_dir() and (file / RECORDS).exists() and not (file / MAPPING).exists():
-        file /= RECORDS
     if file.is_dir():
-        mapped = json.loads(_loader("check", file, consortium))
-        _warn_of_slots(file, mapped["records"])
-        variables = [
-            each
-            if each["fault"] or each["share_outside_bounds"] is not None
-            else each | {"share_outside_bounds": _UNBOUNDED}
-            for each in mapped["variables"]
-        ]
-        tell(
-            mapped,
-            as_json,
-            mapped | {"variables": variables},
-            "Nothing was written: `shoal records load` does that.",
-        )
-        if faulty := [each["variable"] for each in mapped["variables"] if each["fault"]]:
-            raise ValueError(f"{', '.join(faulty)}: correct {MAPPING} or the source, as each says")
-        return
+        file = records_in(file)
+        if not file.exists() and file.name == RECORDS_BY_ID:
+            fail(f"there is no {file}: `shoal records load` makes one", ExitStatus.MISTAKE)
     known = () if consortium is None else _variables(file.parent, consortium)
     records = read_records(file, asked, id_column=id_column)
     limits = {each.name: each.limits for each in known}

@@ -6,10 +6,12 @@ from typing import Annotated, Any, Final
 import pydantic
 import typer
 
+from shoal_agent.console.sentences import crowds as crowd_rows
 from shoal_agent.console.sentences import in_epsilon
 from shoal_agent.status import (
     AgentPage,
     ChainPage,
+    HolderStatus,
     Spent,
     checked_journal,
 )
@@ -98,28 +100,29 @@ def agent(
     """Show what each round and crowd job cost your own clients, from your own agent's journal.
 
     One entry is of the clients who were answered for together, or of one contribution to a crowd;
-    --json shows all of them. Jobs of either kind use up one cap, but not alike:
+    --json shows all of them. Pure and Gaussian jobs use up one cap, but not alike:
     the last lines say what each has left.
     """
     service = own_agent(directory, url, data)
     page = service.ask(AgentPage, "/v1/ledger")
+    crowds = service.ask(HolderStatus, "/v1/status").crowds
     chain_pages = service.pages(ChainPage, "/v1/ledger/chain", count=_MOST)
     entries = [entry for each in chain_pages for entry in each.entries]
     head = checked_journal(entries)
-    summed = {crowd.job for crowd in page.crowds if not every}
+    summed = {each.job for each in crowds if not every}
     charged = [found for each in entries if (found := _charged(each, page.spent.delta))]
     tell(
         {
             "entries": entries,
             "head": head._asdict(),
             "spent": page.spent,
-            "crowds": page.crowds,
+            "crowds": crowds,
             "reserved": page.reserved,
         },
         as_json,
         {
             "entries": [each for each in charged if each["job"] not in summed],
-            "crowd_jobs": [] if every else page.crowds,
+            "crowd_jobs": [] if every else crowd_rows(crowds),
             "reserved_by_open_jobs": [
                 {
                     **{name: getattr(each, name) for name in ("job", "slots", "until")},
@@ -155,7 +158,7 @@ def _number(value: float | None) -> str:
 
 
 def _sentences(spent: Spent, charged: Sequence[dict[str, Any]]) -> list[str]:
-    pure, gaussian, crowds = spent.left.pure, spent.left.gaussian, spent.left_for_crowds
+    pure, gaussian = spent.left.pure, spent.left.gaussian
     return [
         f"{len({each['round'] for each in charged}):,} rounds and contributions to crowds were "
         f"charged, {sum(each['clients'] for each in charged):,} times to a client.",
@@ -168,9 +171,4 @@ def _sentences(spent: Spent, charged: Sequence[dict[str, Any]]) -> list[str]:
         + (f"epsilon {pure:.4g} for pure jobs, " if pure else "nothing for pure jobs, ")
         + (f"epsilon {gaussian:.4g} at delta {spent.delta:.3g}" if gaussian else "nothing")
         + " for Gaussian jobs. What open jobs may still ask for is counted as spent.",
-        "Crowd jobs are not allowed."
-        if crowds is None
-        else f"For crowd jobs you allow each client epsilon {crowds.maximum:.4g}. Left: "
-        f"{crowds.least:.4g} at the client with the least, {crowds.most:.4g} at the client with "
-        "the most, and never more than the client has for pure jobs.",
     ]

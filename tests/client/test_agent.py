@@ -30,7 +30,6 @@ from shoal_protocol.privacy.job_costs import epsilon_left
 from shoal_protocol.wire.encoding import decode_clients, format_time
 from shoal_protocol.wire.errors import BadSignature
 from tests.client.test_policy import RULES
-from tests.holder.test_new_records import MAPPING, load
 from tests.scenarios.neighbours.leaving import OF_THE_MACHINE
 from tests.world.around_holder import PRIVACY, QUERY, World, no_noise
 from tests.world.clock import HandMovedTimer
@@ -260,22 +259,18 @@ async def seen_by_strangers(agent: Service) -> list[str]:
 
 UNDECLARED = "declare = false\n" + RULES
 PEOPLE = {f"patient-{each}": (40 + each, 120) for each in range(CLIENTS)}
-ONE_MORE_THAN_SLOTS = PEOPLE | {"patient-12": (40, 120)}
 OUT_OF_BOUNDS = PEOPLE | {"patient-3": (10**9, -1)}
 
 
 async def seen_of(
     home: Path, rules: str, people: dict[str, tuple[int, int]], metrics_for_anybody: str
 ) -> tuple[list[str], dict[str, Any]]:
-    """Return what strangers and the owner see once these rules refused a job, and people came."""
+    """Return what strangers and the owner see of these people once these rules refused a job."""
     world = made_world(home)
     (home / "policy.toml").write_text(rules)
-    (home / "party" / "records.toml").write_text(MAPPING)
-    with_records = {"SHOAL_AGENT_RECORDS": "", "SHOAL_METRICS_FOR_ANYBODY": metrics_for_anybody}
-    settings = read_settings(Settings, environment(home) | with_records)
-    load(settings, PEOPLE, second=1)
-    agent = start(world, **with_records)
-    load(settings, people, second=2)
+    rows = [f"{name},{age},{pressure}\n" for name, (age, pressure) in people.items()]
+    (home / "records.csv").write_text("id,age,pressure\n" + "".join(rows))
+    agent = start(world, SHOAL_METRICS_FOR_ANYBODY=metrics_for_anybody)
     world.submit(privacy=PRIVACY.model_copy(update={"epsilon": 3.5}))
     for _ in range(2):
         await agent.step()
@@ -288,7 +283,6 @@ async def seen_of(
 @pytest.mark.parametrize(
     ("rules", "people", "differs"),
     [
-        pytest.param(UNDECLARED, ONE_MORE_THAN_SLOTS, "records_fault", id="more than slots"),
         pytest.param(UNDECLARED, OUT_OF_BOUNDS, None, id="values"),
         pytest.param(UNDECLARED.replace("= 3.0", "= 0.5"), PEOPLE, "refused", id="cap"),
         pytest.param(UNDECLARED.replace(', "pressure"', ""), PEOPLE, "refused", id="columns"),

@@ -35,6 +35,7 @@ from shoal_protocol.wire.encoding import canonical_json, domain, encode_clients
 from shoal_protocol.wire.errors import NotReady
 from tests.world.around_holder import POLICY, World, charged_on, state_of
 from tests.world.examples import AUTHORITY, signing_key
+from tests.world.spending import costs_of
 
 CHARGE = RoundCharged(
     entry=1,
@@ -201,7 +202,7 @@ async def crowds_after_a_loss(world: World, own: float | None, *, kept: bool = F
     holder = world.holder(policy=POLICY.model_copy(update={"maximum_local_epsilon": own}))
     for _ in range(2):
         await holder.step()
-    spent = await holder.spent()
+    spent = await costs_of(holder)
     await holder.close()
     assert set(spent) == set(range(12))
     [epsilon] = {cost.epsilon for costs in spent.values() for cost in costs}
@@ -301,7 +302,7 @@ async def test_R3_a_directory_that_was_set_back_answers_no_round_of_what_it_join
     world.announce(job)
     holder = world.holder()
     await holder.step()
-    answered = set(await holder.spent())
+    answered = set(await costs_of(holder))
     assert answered == set(range(12))
     [charge] = spending.charges(state_of(holder).file)
     await holder.close()
@@ -333,7 +334,7 @@ async def test_R3_a_directory_that_was_set_back_answers_no_round_of_what_it_join
         await restored.step()
     [status] = (await restored.status()).jobs
     assert status.ended == RESTORED
-    assert set(await restored.spent()) == answered
+    assert set(await costs_of(restored)) == answered
     assert [dict(node.held) for node in world.nodes] == envelopes
     await restored.close()
 

@@ -19,6 +19,7 @@ from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.errors import MalformedDocument
 from tests.world.around_holder import state_of
 from tests.world.around_holder_crowds import CrowdWorld, Lies
+from tests.world.spending import costs_of
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ async def test_a_draw_that_cannot_be_one_is_not_answered_and_costs_nothing(
     await world.run(holder, seconds=1000)
     [found] = (await holder.status()).crowds
     assert str(found.ended).startswith("refused")
-    assert not world.crowds.taken and await holder.spent() == {}
+    assert not world.crowds.taken and await costs_of(holder) == {}
 
 
 async def test_a_draw_that_the_trainer_did_not_sign_is_not_answered(
@@ -59,7 +60,7 @@ async def test_a_draw_that_the_trainer_did_not_sign_is_not_answered(
         "signer": "trainer",
     }
     await world.run(holder, seconds=1000)
-    assert not world.crowds.taken and await holder.spent() == {}
+    assert not world.crowds.taken and await costs_of(holder) == {}
 
 
 @pytest.mark.slow

@@ -28,6 +28,7 @@ from tests.world.around_holder import COLUMNS, problem
 from tests.world.around_holder_crowds import CROWD_POLICY, TASK, CrowdWorld
 from tests.world.clock import NOW, HandMovedTimer
 from tests.world.people import people, rows_at
+from tests.world.spending import costs_of
 
 WHOLE_TIME = 1000  # seconds until the job closes
 
@@ -183,7 +184,7 @@ async def test_a_price_is_on_file_before_the_first_byte_of_a_contribution_leaves
         problem(503, "storage-unavailable") if request.url.path.endswith("submissions") else None
     )
     await world.run(holder, seconds=500)
-    charged = sum(map(len, (await holder.spent()).values()))
+    charged = sum(map(len, (await costs_of(holder)).values()))
     assert charged > 0 and not world.crowds.taken
     await holder.close()
     del world.wire.scripts["trainer"]
@@ -191,7 +192,7 @@ async def test_a_price_is_on_file_before_the_first_byte_of_a_contribution_leaves
     world.clock.move(60)
     await again.step()
     assert len(world.crowds.taken) == charged
-    assert sum(map(len, (await again.spent()).values())) == charged
+    assert sum(map(len, (await costs_of(again)).values())) == charged
     await again.close()
 
 
@@ -211,7 +212,9 @@ async def test_the_same_bytes_are_sent_again_whatever_was_lost(
     world.wire.scripts["trainer"] = lose
     await world.run(holder, seconds=WHOLE_TIME)
     assert contributors(world) == {0: 3, 1: 3, 2: 3, 3: 3}
-    assert (await status(holder)).contributions == {"acknowledged": 12}
+    found = await status(holder)
+    assert (found.contributions, found.clients) == ({"acknowledged": 12}, 4)
+    assert found.epsilon == world.crowds.request.body.task.contribution_epsilon
     nonces = {json.loads(each)["body"]["draw"]["body"]["nonce"] for each in bodies}
     assert len(nonces) == len(bodies)  # one document for one draw, ever
 

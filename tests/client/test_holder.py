@@ -41,6 +41,7 @@ from tests.world.around_holder import (
 )
 from tests.world.examples import AUTHORITY, signing_key
 from tests.world.people import people, rows_at
+from tests.world.spending import costs_of
 
 CLIENTS = 12
 EVERYONE = range(CLIENTS)
@@ -257,7 +258,7 @@ async def test_a_slot_without_budget_contributes_zeros_and_noise_and_pays_nothin
     await holder.step()
     assert np.array_equal(world.total(), encoded_in(world, holder, range(10, CLIENTS)))
     assert asked[-1] == spec.noise_blocks()[-1][1].of(CLIENTS)
-    spent = {slot: compose(costs).mu for slot, costs in (await holder.spent()).items()}
+    spent = {slot: compose(costs).mu for slot, costs in (await costs_of(holder)).items()}
     assert spent == pytest.approx(dict.fromkeys(EVERYONE, PRIVACY.cost.mu))
     assert (await only_of(holder, second.digest)).answers == CLIENTS
     await holder.close()
@@ -460,7 +461,7 @@ async def test_a_round_of_the_version_before_is_answered_for_half_a_minute(
     world.announce(request)
     await holder.step()
     assert all(bool(node.held) is is_answered for node in world.nodes)
-    assert bool(await holder.spent()) is is_answered
+    assert bool(await costs_of(holder)) is is_answered
 
 
 async def test_a_round_under_a_version_that_is_no_longer_trusted_is_left_alone(

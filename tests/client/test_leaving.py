@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 from shoal_agent.application import create_agent_application
 from tests.world.around_holder import World
 from tests.world.clock import HandMovedTimer
+from tests.world.spending import costs_of
 
 CLIENTS = 12
 
@@ -50,7 +51,7 @@ async def test_leaving_while_an_answer_is_made_is_in_time(world: World) -> None:
     holder = world.holder(timer=Slow())
     await holder.step()
     assert await asyncio.gather(*left) == [None]
-    assert len(await holder.spent()) == CLIENTS
+    assert len(await costs_of(holder)) == CLIENTS
     assert not any(node.held for node in world.nodes)
     assert [job.ended for job in (await holder.status()).jobs] == ["left"]
     await holder.close()

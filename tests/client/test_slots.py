@@ -146,7 +146,7 @@ async def test_a_phone_needs_no_id_but_keeps_to_one_once_it_has_one(tmp_path: Pa
         holder = phone.holder(records=ways[0])
         assert ages(holder) == {0: [40.0]}
         await answer_a_round(phone, holder)
-        assert spending.spent(state_of(holder).file)
+        assert spending.spent(state_of(holder).file).charged
         await holder.close()
         with pytest.raises(ValueError, match=r"ids came .*from none"):
             phone.holder(records=ways[1])

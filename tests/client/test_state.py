@@ -110,7 +110,8 @@ def test_a_round_is_answered_once_for_ever(state: State, again: range) -> None:
 def test_slots_that_an_answer_does_not_use_are_named_and_pay_nothing(state: State) -> None:
     with_round(state)
     answer(state, [0, 3], unused=[1])
-    assert spending.spent(state.file) == {0: [SPENT], 1: [NOTHING], 3: [SPENT]}
+    sums = spending.spent(state.file)
+    assert sums.of(BitMap([0, 1, 3])) == {0: SPENT, 1: NOTHING, 3: SPENT}
     assert [set(each.clients) for each in spending.charges(state.file)] == [{0, 3}, {1}]
     assert read_jobs(state.file)[0].rounds[0].answers == 3
 
@@ -218,7 +219,8 @@ def test_open_jobs_count_in_full_and_ended_ones_as_spent(state: State) -> None:
     assert squares(state) == pytest.approx({0: 0.25, 1: 0.25, 2: 0.25})
     state.end_job(JOB, "job-finished")
     assert squares(state) == pytest.approx({0: 0.09, 1: 0.09})
-    assert spending.spent(state.file) == {0: [SPENT], 1: [SPENT]}
+    sums = spending.spent(state.file)
+    assert sums.of(sums.charged) == {0: SPENT, 1: SPENT}
 
 
 def squares(state: State) -> dict[int, float]:

@@ -23,15 +23,18 @@ import pytest
 from shoal import Analyst, Federation, JobSettings, ThresholdSharing
 from shoal.estimators import LinearRegressionInBounds
 from shoal.jobs.analyst import Job
+from shoal_agent.assembly import assemble
 from shoal_agent.data_holder import DataHolder
+from shoal_agent.settings import Settings
 from shoal_agent.status import HolderStatus
 from shoal_consortium.processes import Federation as Processes
+from shoal_kit.clock import system_clock
 from shoal_protocol.certificates.release_certificate import read_certificate
 from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.wire.phases import JobPhase
 from shoal_protocol.wire.vectors import decode_uint64
 from shoal_studies.catalogue.linear_regression import LinearRegressionTask
-from tests.end_to_end.holding import POLICY, data_of, holder_of
+from tests.end_to_end.holding import POLICY, data_of, holder_of, run
 from tests.world.federation import Federation as Simulated
 from tests.world.loopback import pinned_client
 from tests.world.people import csv_of
@@ -182,8 +185,7 @@ def test_a_compute_process_killed_in_the_middle_of_a_round_changes_nothing(
     victim = trust.consortium.manifest.compute_nodes[1]
     job = submit(trust, TASK)
     last = holder_of(trust, "clinic-c")
-    last.run(until=lambda status: knows(status, job), poll_seconds=0.1)
-    asyncio.run(last.close())
+    run(last, until=lambda status: knows(status, job))
 
     with agents(trust, "clinic-a", "clinic-b"):
         wait_until(lambda: any(each.phase == "collecting" for each in job.state().rounds))
@@ -207,8 +209,7 @@ def test_a_compute_process_killed_for_good_costs_a_threshold_round_nothing(
     sharing = ThresholdSharing(threshold=2)
     job = submit(trust, TASK, sharing=sharing, round_seconds=20, grace_seconds=10)
     last = holder_of(trust, "clinic-c")
-    last.run(until=lambda status: knows(status, job), poll_seconds=0.1)
-    asyncio.run(last.close())
+    run(last, until=lambda status: knows(status, job))
 
     with agents(trust, "clinic-a", "clinic-b"):
         wait_until(lambda: any(each.phase == "collecting" for each in job.state().rounds))
@@ -229,7 +230,7 @@ def is_over(status: HolderStatus, job: Job) -> bool:
 
 
 def as_an_owner_would(trust: Trust, site: str, directory: Path) -> DataHolder:
-    """Open a data holder from files, as the documentation shows it: the noise is real."""
+    """Return the data holder of an agent over files, with a vault of its own: the noise is real."""
     home = directory / site
     shutil.copytree(trust.directory / "clients" / site, home)
     (home / "records.csv").write_text(csv_of(trust.records(site)))
@@ -237,7 +238,10 @@ def as_an_owner_would(trust: Trust, site: str, directory: Path) -> DataHolder:
     (home / "policy.toml").write_text(
         "\n".join(f"{name} = {json.dumps(each)}" for name, each in allowed.items())
     )
-    return DataHolder.open(home, trust.directory / "consortium", data_of(trust, site))
+    settings = Settings(
+        party=home, consortium=trust.directory / "consortium", data=data_of(trust, site), port=0
+    )
+    return assemble(settings, clock=system_clock).holder
 
 
 @pytest.mark.essential
@@ -249,13 +253,9 @@ def test_a_user_submits_a_job_watches_it_and_keeps_the_signed_report(
     with ThreadPoolExecutor(len(holders)) as pool:
         job = submit(trust, TASK)
         over = partial(is_over, job=job)
-        done = [pool.submit(each.run, until=over, poll_seconds=0.1) for each in holders]
+        done = [pool.submit(run, each, until=over) for each in holders]
         report = job.wait(progress=lambda state: seen.append(state.phase))
-        for each in done:
-            each.result()
-    statuses = [asyncio.run(holder.status()) for holder in holders]
-    for holder in holders:
-        asyncio.run(holder.close())
+        statuses = [each.result() for each in done]
 
     low, high = report.posterior.interval(0.9).T
     assert (low < high).all()

@@ -15,6 +15,7 @@ from tests.federation.test_damaged_databases import DATABASES, content
 from tests.world.audit import audit, look_at
 from tests.world.federation import PRIVACY, Federation
 from tests.world.losses import count_losses
+from tests.world.spending import costs_of
 from tests.world.trust import HOLDER_POLICY, SITES, Trust
 
 CLIENTS = sum(SITES.values())
@@ -44,7 +45,7 @@ class BackedUp(Federation):
 
     async def spent(self) -> float:
         """Return the epsilon of the client that all rounds together cost most."""
-        spent = [await self.holder(site).spent() for site in SITES]
+        spent = [await costs_of(self.holder(site)) for site in SITES]
         costs = [compose(costs) for by_client in spent for costs in by_client.values()]
         return max(epsilon_at(HOLDER_POLICY.delta, each) for each in costs)
 

@@ -28,6 +28,7 @@ from tests.federation.test_consortium_changes import REVOKED, both, publish, sec
 from tests.world.audit import look_at
 from tests.world.batches import BATCH, CLIENTS, CONSORTIUM, HOLDERS, MOST, ROUNDS, TASK
 from tests.world.federation import PRIVACY, Federation
+from tests.world.spending import costs_of
 from tests.world.trust import SITES, Trust, make_trust
 
 
@@ -83,7 +84,7 @@ async def test_every_party_may_die_in_mid_job_and_each_client_pays_for_its_own_r
     asked = Counter(client for spec in specs_of(federation) for client in spec.clients())
     assert set(asked.values()) == {MOST}
     for site in SITES:
-        spent = await federation.holder(site).spent()
+        spent = await costs_of(federation.holder(site))
         assert {client: len(costs) for client, costs in spent.items()} == {
             client: asked[client] for client in spent
         }

@@ -17,6 +17,7 @@ from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.wire.phases import CrowdPhase
 from shoal_studies.crowds.simulation import CrowdModel
 from tests.world.federation import Federation
+from tests.world.spending import costs_of
 from tests.world.trust import HOLDER_POLICY, SITES, Trust
 from tests.world.wire import Fault, Rule
 
@@ -96,7 +97,7 @@ async def verdict(federation: Federation, site: str) -> str | None:
 async def charged(federation: Federation) -> Counter[int]:
     counts: Counter[int] = Counter()
     for site in SITES:
-        spent = await federation.holder(site).spent()
+        spent = await costs_of(federation.holder(site))
         counts.update({client: len(costs) for client, costs in spent.items()})
     return counts
 

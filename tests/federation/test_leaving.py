@@ -10,6 +10,7 @@ from shoal_kit.party import load_party
 from shoal_protocol.jobs.membership import JobWithdrawal
 from shoal_protocol.wire.documents import sign
 from tests.world.federation import Federation
+from tests.world.spending import costs_of
 from tests.world.trust import SITES, TASK_WITH_PROJECTION
 
 CLIENTS = sum(SITES.values())
@@ -63,7 +64,7 @@ async def test_a_withdrawal_while_a_round_runs_leaves_its_price_with_who_answere
     job, _ = await federation.collecting(task=TASK_WITH_PROJECTION)
 
     async def answered() -> bool:
-        return bool(await federation.holder("clinic-a").spent())
+        return bool(await costs_of(federation.holder("clinic-a")))
 
     await federation.until(answered)
     await federation.after(federation.analyst.job(job).withdraw())
@@ -74,7 +75,7 @@ async def test_a_withdrawal_while_a_round_runs_leaves_its_price_with_who_answere
     assert rounds == [0]
     for site in SITES:
         holder = federation.holder(site)
-        spent, committed = await holder.spent(), await holder.committed()
+        spent, committed = await costs_of(holder), await holder.committed()
         assert committed.keys() == spent.keys()
         for client, costs in spent.items():
             assert len(costs) == 1
@@ -121,4 +122,4 @@ async def test_a_trainer_that_hides_a_withdrawal_finds_no_node_that_goes_on(
     assert state["phase"] == "failed"
     assert "the analyst has withdrawn the job" in state["reason"]
     assert await free(federation)
-    assert not await federation.holder("clinic-a").spent()
+    assert not await costs_of(federation.holder("clinic-a"))

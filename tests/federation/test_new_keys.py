@@ -22,6 +22,7 @@ from tests.federation.test_forgetful_holders import SITE as FORGETFUL
 from tests.federation.test_reupload import pass_time
 from tests.world.audit import audit
 from tests.world.federation import Federation
+from tests.world.spending import costs_of
 from tests.world.trust import SITES, Trust
 
 SITE = "clinic-c"
@@ -120,7 +121,7 @@ async def test_what_was_spent_stays_with_the_slots(trust: Trust, tmp_path: Path)
         await federation.crash("trainer")
         await federation.learn(privacy=CHEAP)
 
-        spent = await federation.holder(FORGETFUL).spent()
+        spent = await costs_of(federation.holder(FORGETFUL))
         assert set(spent) == set(slots) and {len(costs) for costs in spent.values()} == {2}
         committed = trainer_of(federation).committed
         assert committed.largest(slots) == committed.largest(others)

@@ -11,6 +11,7 @@ from shoal_holder.noise import exact_noise
 from shoal_protocol.privacy.accounting import compose
 from tests.world.audit import audit
 from tests.world.federation import PRIVACY, Federation
+from tests.world.spending import costs_of
 from tests.world.trust import HOLDER_POLICY, SITES, Trust, make_trust
 
 CLIENTS = sum(SITES.values())
@@ -57,7 +58,7 @@ async def test_both_mechanisms_share_a_cap_with_delta(
         for privacy in (PURE.model_copy(update={"epsilon": 0.3}), PRIVACY):
             await federation.learn(privacy=privacy)
         await audit(federation)
-        spent = await federation.holder("clinic-a").spent()
+        spent = await costs_of(federation.holder("clinic-a"))
         for first, second in spent.values():
             assert first.epsilon == pytest.approx(0.3)
             assert second.epsilon == math.inf

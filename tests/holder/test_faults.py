@@ -34,6 +34,7 @@ from shoal_kit.web.logs import configure_logs
 from tests.world.around_holder import World, vault_of
 from tests.world.around_holder_crowds import CROWD_POLICY, CrowdWorld
 from tests.world.clock import NOW, HandMovedTimer
+from tests.world.spending import costs_of
 
 ASKED = {  # in a job with a round, and in a crowd
     *("Vault.opened", "Vault.due", "Vault.settle", "Vault.status"),
@@ -45,7 +46,7 @@ WITHIN = {  # what these call, each on its own
     *("Jobs.end_as_told", "Jobs.end_those_over", "Rounds.look", "Rounds.letters"),
     *("Rounds.offer", "Rounds.note", "Rounds.hear_stored", "Jobs.note"),
     *("CrowdJobs.letters", "CrowdJobs.turns", "CrowdJobs.take_turn"),
-    *("CrowdJobs.hear_list", "CrowdJobs.hear_request", "CrowdJobs.offer", "CrowdJobs.hear_draw"),
+    *("CrowdJobs.list_jobs", "CrowdJobs.hear_request", "CrowdJobs.offer", "CrowdJobs.hear_draw"),
     *("CrowdJobs.note", "CrowdJobs.hear_closing", "Contributor.prepare", "Contributor.contribute"),
     *("Closings.letters", "Closings.hear", "Closings.hear_log"),
 }
@@ -274,9 +275,9 @@ async def test_R4_no_letter_leaves_before_its_mark_though_the_courier_goes_on(wo
     record = State.record_answer
     with pytest.MonkeyPatch.context() as patched:
 
-        def unmarked(*given: Any, **arguments: Any) -> bool:
+        def unmarked(*given: Any, **arguments: Any) -> None:
             patched.setattr(Mark, "write", fails)
-            return record(*given, **arguments)
+            record(*given, **arguments)
 
         patched.setattr(State, "record_answer", unmarked)
         with pytest.raises(VaultGone):
@@ -304,7 +305,7 @@ async def test_R12_a_round_that_fails_once_records_were_read_is_not_answered_and
     await holder.step()
     [job] = (await holder.status()).jobs
     assert [each.ended for each in job.rounds] == [FAILED]
-    assert await holder.spent() == {} and not any(node.held for node in world.nodes)
+    assert await costs_of(holder) == {} and not any(node.held for node in world.nodes)
     await holder.close()
 
 

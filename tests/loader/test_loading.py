@@ -83,8 +83,8 @@ def by_id(records: Records) -> dict[str, bytes]:
     }
 
 
-def run(directory: Path, task: str = "load") -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "shoal_loader", task, str(directory), "-"]
+def run(directory: Path) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "shoal_loader", str(directory), "-"]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -278,7 +278,8 @@ def test_texts_that_are_no_level_are_refused_without_being_shown(tmp_path: Path)
     done = run(directory_with(tmp_path, rows, columns))
 
     assert done.returncode == 1
-    assert "variable 'sex' has texts that are none of its levels" in done.stderr
+    assert "variable 'sex' cannot be made of " in done.stderr
+    assert ", line 2: a text that is none of its levels" in done.stderr
     assert SECRET not in done.stderr
 
 
@@ -298,6 +299,23 @@ def test_a_table_is_its_owners_alone_and_replaced_whole_or_not_at_all(tmp_path: 
     table.chmod(0o644)
     with pytest.raises(ValueError, match="open to other users"):
         read_records(table)
+
+
+def test_a_table_that_the_loader_did_not_write_is_refused_without_quoting_it(
+    tmp_path: Path,
+) -> None:
+    directory = directory_with(tmp_path, ROWS, SCALARS)
+    assert run(directory).returncode == 0
+    table = directory / RECORDS_BY_ID
+    with np.load(table) as arrays:
+        columns = dict(arrays)
+    np.savez(table, **columns | {"column0": np.array([SECRET] * len(columns["column0"]))})
+    with pytest.raises(ValueError, match=r"no table of records; run `shoal records load`$"):
+        read_records(table)
+    table.write_bytes(SECRET.encode())
+    with pytest.raises(ValueError) as refused:
+        read_records(table)
+    assert SECRET not in str(refused.value)
 
 
 def test_parquet_files_and_databases_are_sources_too(tmp_path: Path) -> None:
@@ -449,17 +467,18 @@ def test_the_command_takes_bounds_from_a_dictionary_that_the_authority_signed(
     for each in directory.iterdir():
         each.rename(home / "clients" / "one" / each.name)
     site, consortium = home / "clients" / "one", home / "consortium"
-    checked = shoal("records", "check", site, "--consortium", consortium, "--json")
-    shares = {
-        v["variable"]: v["share_outside_bounds"] for v in json.loads(checked.stdout)["variables"]
-    }
-    assert shares == {"age": 0.75, "sex": 0, "seen": 0, "smokes": 0}
+    before = shoal("records", "check", site, "--consortium", consortium, status=1)
+    assert "`shoal records load` makes one" in before.stderr
     assert "grow" not in shoal("records", "load", site, "--consortium", consortium).stderr
     grown = shoal("agent", "grow", site, "--slots", 2)
     assert "2 slots in all" in grown.stdout
     warned = shoal("records", "load", site, "--consortium", consortium).stderr
     assert "3 individuals and 2 slots" in warned and "--slots 3" in warned
     assert "sex_missing" in read_records(site / RECORDS_BY_ID).columns
+    checked = shoal("records", "check", site, "--consortium", consortium, "--json")
+    found = json.loads(checked.stdout)
+    assert (found["clients"], found["rows"]) == (3, 5)
+    assert found["outside_bounds"] == {"age": 3, "sex": 0, "seen": 0, "smokes": 0}
     two = home / "clients" / "two"
     nothing = shoal("records", "load", two, "--consortium", consortium, status=1)
     assert "there is no records.toml in" in nothing.stderr
@@ -469,13 +488,11 @@ def test_the_command_takes_bounds_from_a_dictionary_that_the_authority_signed(
     foreign = site / "records.toml"
     mapping = foreign.read_text()
     foreign.write_text(mapping + '[columns.weight]\nsql = "1"\n')
-    refused = shoal("records", "check", site, "--consortium", consortium, status=1)
+    refused = shoal("records", "load", site, "--consortium", consortium, status=1)
     assert "dictionary, which has age, sex, seen, smokes" in refused.stderr
     foreign.write_text(mapping.replace("CAST(age AS DOUBLE) / 3", "CAST(sex AS DOUBLE)"))
-    faulty = shoal("records", "check", site, "--consortium", consortium, "--json", status=1)
-    [age] = [v for v in json.loads(faulty.stdout)["variables"] if v["variable"] == "age"]
-    assert age["fault"] and age["missing"] is None and age["share_outside_bounds"] is None
-    assert "age: correct records.toml" in faulty.stderr
+    faulty = shoal("records", "load", site, "--consortium", consortium, status=1)
+    assert "variable 'age' cannot be made of " in faulty.stderr
     foreign.write_text(mapping)
     forged = (consortium / "dictionary.json").read_bytes().replace(b"2030", b"2031")
     (consortium / "dictionary.json").write_bytes(forged)
@@ -580,7 +597,7 @@ def test_the_owner_is_told_where_the_system_refuses_isolation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     directory = directory_with(tmp_path, ROWS, SCALARS)
-    monkeypatch.setattr("sys.argv", ["shoal_loader", "load", str(directory), "-"])
+    monkeypatch.setattr("sys.argv", ["shoal_loader", str(directory), "-"])
     for held, said in (("no network", False), ("none", True)):
         monkeypatch.setattr("shoal_holder.isolation.isolate", lambda held=held: held)
         assert loader_main() == 0

@@ -23,6 +23,7 @@ from shoal_protocol.wire.encoding import Int64Vector
 from tests.world.around_holder import COLUMNS, World
 from tests.world.clock import HandMovedTimer
 from tests.world.people import people
+from tests.world.spending import costs_of
 
 TRIALS = 40
 BLOCKS_OF_QUERY = 3  # each is a call of the sampler
@@ -146,7 +147,7 @@ async def test_answers_that_could_leave_only_after_the_deadline_are_not_paid_for
     await holder.step()
     world.announce(request)
     await holder.step()
-    assert await holder.spent() == {}
+    assert await costs_of(holder) == {}
     await holder.close()
     assert not any("/shares" in each.path for each in world.wire.log)
 
@@ -172,7 +173,7 @@ async def test_a_round_whose_answers_would_leave_too_late_is_neither_drawn_nor_p
     await holder.step()
     [job] = (await holder.status()).jobs
     assert [each.ended for each in job.rounds] == ["missed"] and job.ended is None
-    assert await holder.spent() == {}
+    assert await costs_of(holder) == {}
     await holder.close()
 
 

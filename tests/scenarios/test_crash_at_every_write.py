@@ -24,6 +24,7 @@ from tests.world.batches import BATCH, CONSORTIUM, HOLDERS, TASK
 from tests.world.durable import MARK, Death, DurableSteps, Step, When
 from tests.world.federation import Federation
 from tests.world.lives import Life
+from tests.world.spending import costs_of
 from tests.world.trust import SITES, Trust, make_trust
 
 pytestmark = pytest.mark.essential
@@ -117,7 +118,7 @@ async def two_rounds(trust: Trust, directory: Path, plan: Sequence[Death] = ()) 
                 "charges": {
                     client: [cost.mu for cost in costs]
                     for site in SITES
-                    for client, costs in (await federation.holder(site).spent()).items()
+                    for client, costs in (await costs_of(federation.holder(site))).items()
                 },
             }
             return Ended(outcome, steps)

@@ -43,6 +43,7 @@ from tests.world.around_holder import state_of
 from tests.world.chance import FixedNoise, fixed_bytes
 from tests.world.federation import Federation
 from tests.world.people import rows_at
+from tests.world.spending import costs_of
 from tests.world.trust import SITES
 
 
@@ -263,7 +264,7 @@ async def _check_ledgers(federation: Federation, seen: Seen) -> None:
     """Each client has paid for every round in which anything of it was ever sent, and once."""
     paid: dict[int, list[Cost]] = {}
     for site in SITES:
-        paid |= await federation.holder(site).spent()
+        paid |= await costs_of(federation.holder(site))
     owed: dict[int, list[Cost]] = defaultdict(list)
     for round_id, holder in seen.envelopes:
         for slot in seen.asked(round_id).slots_of(BitMap([holder])):

@@ -5,6 +5,7 @@ from typing import Final
 
 from pyroaring import BitMap
 
+from shoal_holder.vault import Vault
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.rounds.batches import participations
 from shoal_protocol.rounds.round_spec import RoundSpec
@@ -97,12 +98,12 @@ class LiesAboutBatches(Attack):
             for number in range(_ROUNDS):
                 spec = round_of(target, job, BitMap(target.crew), cost=cost, number=number)
                 answered += await prey.shown(spec)
-            paid = {len(costs) for costs in (await prey.holder.spent()).values()}
+            kinds = [each.statement and each.statement.kind for each in await prey.holder.chain()]
             if answered < most:
                 raise CannotAttack(f"the data holder answers {answered} of {most} honest rounds")
             return seen(
                 f"one client asked {how} {most} of {_ROUNDS} at most",
-                stopped=answered == most and paid == {most} and "cost more" in prey.refusal,
+                stopped=answered == most == kinds.count("answer") and "cost more" in prey.refusal,
                 answered=f"a data holder: answers {answered}; {prey.refusal}",
                 check="its ledger of the job, which may cost no more than it said",
             )
@@ -116,7 +117,7 @@ class LiesAboutBatches(Attack):
             await prey.shown(spec)
             sent = map(parse, prey.network.envelopes.get(spec.digest, ()))
             answers = target.holder(left_out) in {each.holder for each in sent}
-            pays = bool((await prey.holder.spent()).get(left_out))
+            pays = left_out in await prey.holder.vault.ask(Vault.spent)
             return seen(
                 "a round shown to a client that is not in its batch",
                 stopped=not answers and not pays,

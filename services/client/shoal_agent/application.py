@@ -6,15 +6,13 @@ Only approvals, which owners sign, and leaving a job change what is done.
 
 import math
 from base64 import b64encode
-from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from functools import partial
 from statistics import median_low
 from typing import Annotated, Any
 
 from fastapi import APIRouter, FastAPI, Query, Request, Response
 from prometheus_client import CollectorRegistry
-from pyroaring import BitMap
 
 from shoal_agent.data_holder import DataHolder
 from shoal_agent.status import (
@@ -28,8 +26,6 @@ from shoal_agent.status import (
 )
 from shoal_agent.vault_link import VaultGone
 from shoal_holder.approvals import owners_missing, owners_needed
-from shoal_holder.crowds.jobs import CrowdJobs
-from shoal_holder.crowds.status import CrowdAccounts
 from shoal_holder.policy import Policy
 from shoal_holder.state import State
 from shoal_holder.vault import Vault
@@ -46,7 +42,7 @@ from shoal_kit.web.openapi import (
 )
 from shoal_kit.web.problems import refusal
 from shoal_protocol.jobs.membership import Approval
-from shoal_protocol.privacy.accounting import NOTHING, Cap, Cost, compose
+from shoal_protocol.privacy.accounting import NOTHING, Cap, Cost
 from shoal_protocol.privacy.job_costs import epsilon_at, epsilon_left
 from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.errors import LedgerBroken, NotReady
@@ -133,17 +129,13 @@ def create_agent_application(
 
     @owned.get("/v1/ledger")
     async def show_ledger() -> AgentPage:
-        """What clients spent in all and have left, what crowd jobs cost, what open jobs reserve."""
-        policy, crowds = await holder.vault.ask(Vault.policy), CrowdAccounts((), None)
-        if holder.vault.opened.takes_crowds:
-            crowds = await holder.vault.ask(CrowdJobs.accounts)
+        """What clients spent in all and have left, and what open jobs reserve."""
+        policy = await holder.vault.ask(Vault.policy)
         return AgentPage(
             spent=Spent(
-                **_spending(await holder.spent_alike(), policy),
+                **_spending((await holder.vault.ask(Vault.spent)).values(), policy),
                 left=_left((await holder.committed()).values(), policy.cap),
-                left_for_crowds=crowds.left,
             ),
-            crowds=list(crowds.jobs),
             reserved=await holder.vault.ask(State.reserved),
         )
 
@@ -207,16 +199,13 @@ def create_agent_application(
     return app
 
 
-def _spending(spent: Iterable[tuple[list[Cost], BitMap]], policy: Policy) -> dict[str, Any]:
+def _spending(spent: Collection[Cost], policy: Policy) -> dict[str, Any]:
     """Return how the clients' epsilon so far is distributed, by replacement of one client."""
-    histories = Counter[tuple[Cost, ...]]()
-    for costs, clients in spent:
-        histories[tuple(sorted(costs, key=repr))] += len(clients)
-    found = {each: epsilon_at(policy.delta, compose(each)) for each in histories}
-    epsilons = sorted(found[each] for each in histories.elements()) or [0.0]
+    found = {each: epsilon_at(policy.delta, each) for each in set(spent)}
+    epsilons = sorted(found[each] for each in spent) or [0.0]
     points = {"least": epsilons[0], "median": median_low(epsilons), "most": epsilons[-1]}
     return {
-        "clients": histories.total(),
+        "clients": len(spent),
         "delta": policy.delta,
         "epsilon": {
             name: epsilon if math.isfinite(epsilon) else None for name, epsilon in points.items()

@@ -20,7 +20,7 @@ from shoal_holder.isolation import NO_NETWORK, NO_SOCKETS
 from shoal_holder.messages import Opened
 from shoal_holder.opening import complaint, from_files
 from shoal_holder.site import Sources
-from shoal_holder.status import ADOPTED, RECORDS_NOT_TAKEN, RECORDS_TAKEN, Report
+from shoal_holder.status import Report
 from shoal_kit.manifest_book import ManifestBook
 from shoal_kit.private_files import token_of
 from shoal_kit.startup import StartupRefused, read_pin
@@ -29,9 +29,6 @@ from shoal_protocol.wire.service_errors import StaleQuery
 
 _OFTEN: Final = frozenset({"contributions charged", "contribution settled"})
 """Events of every few contributions to a crowd: counted, and in the log for who debugs."""
-_OF_RECORDS: Final = frozenset({RECORDS_TAKEN, RECORDS_NOT_TAKEN})
-"""Events that follow from records: in the owner's log alone, for the metrics may be for anybody."""
-_WARNINGS: Final = frozenset({ADOPTED, RECORDS_NOT_TAKEN})
 
 
 class Telemetry:
@@ -44,9 +41,8 @@ class Telemetry:
 
     def __call__(self, event: str, /, **facts: object) -> None:
         """Log an event and count it."""
-        if event not in _OF_RECORDS:
-            self._events.labels(event.replace(" ", "_")).inc()
-        if event in _WARNINGS or StaleQuery.code in str(facts.get("reason")):  # by a wrong clock
+        self._events.labels(event.replace(" ", "_")).inc()
+        if StaleQuery.code in str(facts.get("reason")):  # by a wrong clock
             log.warning(event, **facts)
         else:
             (log.debug if event in _OFTEN else log.info)(event, **facts)

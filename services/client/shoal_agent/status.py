@@ -11,7 +11,7 @@ import pydantic
 from nacl.signing import SigningKey
 
 from shoal_holder.approvals import Asking
-from shoal_holder.crowds.status import CrowdLeft, CrowdSpending, CrowdStatus
+from shoal_holder.crowds.status import CrowdStatus
 from shoal_holder.messages import Standing
 from shoal_holder.state import ReservedBudget
 from shoal_holder.status import JobStatus
@@ -71,14 +71,12 @@ class Spent(pydantic.BaseModel):
     epsilon: Spread
     maximum_epsilon: Loss
     left: Left
-    left_for_crowds: CrowdLeft | None = None  # None: no crowd job is allowed
 
 
 class AgentPage(pydantic.BaseModel):
-    """What a data holder's clients spent, on crowd jobs too, and what open jobs reserve."""
+    """What a data holder's clients spent, and what open jobs reserve."""
 
     spent: Spent
-    crowds: list[CrowdSpending] = []
     reserved: list[ReservedBudget] = []
 
 
@@ -164,9 +162,8 @@ class HolderStatus(Standing):
     `key` is the fingerprint of the key in force, by which the authority knows this data holder.
     `refusal` says why nothing is joined or answered: the journal lacks what Compute nodes charged,
     or the data holder was revoked.
-    `adopted` counts rounds that this journal lacked and the owner had charged. `isolation` says how
-    the process with the records is cut off from the network. A backup is due where none was made
-    since records were loaded. `records_fault` says why the newest ones were not taken.
+    `isolation` says how the process with the records is cut off from the network. A backup is due
+    where none was made since the agent came to other records.
     `unheard` says why the trainer lists no jobs, and Compute nodes do not say what they charged.
     Jobs in `waiting` wait for the owners' approval; `owners_missing` says why none can be approved.
     """

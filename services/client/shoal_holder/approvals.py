@@ -24,7 +24,6 @@ from shoal_protocol.jobs.membership import (
     WAITS,
     Approval,
     Membership,
-    State,
     check_approval,
 )
 from shoal_protocol.wire.documents import Role, Signed, decode, from_json, sign
@@ -195,34 +194,26 @@ class Approvals:
             for job, request, asked_at, until in rows
         ]
 
-    def notices(self) -> dict[str, State]:
-        """Return of which jobs the trainer has yet to learn that they wait, or no longer do.
+    def letters(self) -> Iterator[Draft]:
+        """Yield what tells the trainer of jobs that wait, or no longer do.
 
         A join tells it of an approval, where there is one: not of a crowd job.
         """
-        found: dict[str, State] = {}
-        for job, until, told, is_crowd in self._file.rows(
-            "SELECT job, until, told, job IN"
+        trainer, holder = self._site.book.current.manifest.trainer.name, self._site.holder
+        if holder is None:
+            return
+        for job, manifest, until, told, is_crowd in self._file.rows(
+            "SELECT job, manifest, until, told, job IN"
             " (SELECT job FROM jobs WHERE opening IS NOT NULL) FROM asked"
             " WHERE told IN (?, ?) AND until > ? ORDER BY job",
             _NOTHING,
             WAITS,
             format_time(self._site.clock()),
         ):
-            stage = self._stage(job, until)
-            if stage == APPROVED and not (is_crowd and told == WAITS):
+            state = self._stage(job, until)
+            by_join = state == APPROVED and not (is_crowd and told == WAITS)
+            if state == "expired" or state == told or by_join:
                 continue
-            if stage != "expired" and stage != told:
-                found[job] = stage
-        return found
-
-    def letters(self) -> Iterator[Draft]:
-        """Yield what the trainer is to be told about jobs."""
-        trainer, holder = self._site.book.current.manifest.trainer.name, self._site.holder
-        if holder is None:
-            return
-        for job, state in self.notices().items():
-            (manifest,) = self._file.one("SELECT manifest FROM asked WHERE job = ?", job)
             body = Membership(manifest=manifest, job=job, holder=holder, state=state)
             signed = sign(body, Role.HOLDER, self._site.key).encode()
             yield Draft(f"{state}/{job}", trainer, f"/v1/jobs/{job}/memberships", signed)

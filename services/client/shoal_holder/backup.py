@@ -102,11 +102,7 @@ def note_records(file: StateFile, changed_at: int | None) -> None:
 
     Whether a backup is due follows from that, for it may not tell whether anybody is new.
     """
-    if file.one("SELECT records FROM backup") != (changed_at,):
-        file.write(
-            "UPDATE backup SET records = ?",
-            changed_at,
-        )
+    file.write("UPDATE backup SET records = ?", changed_at)
 
 
 def last_backup(file: StateFile) -> tuple[datetime | None, bool]:

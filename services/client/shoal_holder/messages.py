@@ -95,11 +95,9 @@ class Standing(BaseModel):
     isolation: str
     key: str  # the fingerprint of the one in force
     enrolled: Count  # slots
-    adopted: Count = 0  # rounds that were forgotten here, and taken for spent
     refusal: str | None = None  # why nothing is joined or answered, and what to do
     backup_at: Timestamp | None = None  # when the last one was handed out
     backup_due: bool = False
-    records_fault: str | None = None  # why the newest file of records was not taken
     owners_missing: str | None = None  # why no job can be approved
 
 

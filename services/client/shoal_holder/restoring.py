@@ -28,7 +28,7 @@ from shoal_holder.policy import Policy
 from shoal_holder.spending import Charge
 from shoal_holder.state import State
 from shoal_holder.state_file import INSTANCE_BYTES
-from shoal_protocol.privacy.accounting import NOTHING, Cost, compose
+from shoal_protocol.privacy.accounting import NOTHING, Cost
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.encoding import (
@@ -109,12 +109,7 @@ def take_over(
         job = _job(state, "crowds")
         everybody = Charge(job, 0, _round(job, 0), own, crowds)
         state.adopt(state.not_charged([everybody]), now)
-    spent = spending.spent(state.file)
-    unknown = [compose(spent.get(slot, ())) for slot in own - _known(state)]
-    largest = Cost(
-        mu=max((each.mu for each in unknown), default=0.0),
-        epsilon=max((each.epsilon for each in unknown), default=0.0),
-    )
+    largest = spending.spent(state.file).largest(own - _known(state))
     state.file.write(
         "UPDATE machine SET least_mu = ?, least_epsilon = ? WHERE least_mu IS NULL",
         *(largest.mu, largest.stated_epsilon),
@@ -135,9 +130,9 @@ def raise_to_least(state: State, own: BitMap, now: datetime) -> None:
     due = own - _known(state) - spending.charged(state.file, job)
     if not due:
         return
-    spent, together = spending.spent(state.file), defaultdict[Cost, BitMap](BitMap)
-    for slot in due:
-        rest = _rest(least, compose(spent.get(slot, ())))
+    together = defaultdict[Cost, BitMap](BitMap)
+    for slot, spent in spending.spent(state.file).of(due).items():
+        rest = _rest(least, spent)
         if rest != NOTHING:
             together[rest].add(slot)
     if not together:

@@ -82,7 +82,7 @@ class Answers(Part):
             random_bytes=site.random_bytes,
         )
         members = spec.sharing.members(holder=holder, nodes=len(spec.compute_nodes))
-        return self._state.record_answer(
+        self._state.record_answer(
             round_id,
             spec.cost,
             site.clock(),
@@ -90,6 +90,7 @@ class Answers(Part):
             unused=asked - used,
             envelopes=dict(zip(members, envelopes, strict=True)),
         )
+        return True
 
     def encoded(
         self, round_id: str, query: Query, slots: Sequence[int], used: BitMap
@@ -283,14 +284,10 @@ class Rounds(Part):
 
     def _known(self, round_id: str, what: Literal["spec", "request"]) -> bytes:
         """Return a round's signed spec, or its job's request: the trainer sent it long ago."""
-        found = self._state.file.one(
-            "SELECT spec, request FROM rounds JOIN jobs USING (job)"
-            " WHERE round = ? AND rounds.ended IS NULL",
-            round_id,
+        spec, request = self._state.file.one(
+            "SELECT spec, request FROM rounds JOIN jobs USING (job) WHERE round = ?", round_id
         )
-        if found is None:
-            raise UnknownRound
-        return bytes(found[what == "request"])
+        return bytes(spec if what == "spec" else request)
 
     def _is_to_be_asked(self, known: _Open, node: int, now: datetime) -> bool:
         """Tell whether to ask a node whether it still has the envelope that it acknowledged.
@@ -378,13 +375,10 @@ class Rounds(Part):
         """Make the answer to a round, at the moment when it may leave; tell whether there is one.
 
         Raises:
-            UnknownRound: there is no such round, or it has ended here.
             NotReady, LedgerBroken: as `ChargeComparison.check`.
         """
-        known = self._open.get(round_id)
-        self._charges.check(nodes=None if known is None else known.spec.threshold)
-        if known is None or round_id not in self._state.open_rounds():
-            raise UnknownRound
+        known = self._open[round_id]
+        self._charges.check(nodes=known.spec.threshold)
         known.prepared = True
         try:
             is_made = self._answer(round_id, known)

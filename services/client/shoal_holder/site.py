@@ -1,7 +1,7 @@
 """One data holder's key, records, policy, trusted manifests, and sources of time and chance."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -15,8 +15,10 @@ from shoal_holder.faults import Faults
 from shoal_holder.keys import KeyInForce
 from shoal_holder.noise import NoiseSampler
 from shoal_holder.policy import Policy
-from shoal_holder.records import ALONE, Identity, Records, in_chosen_order
+from shoal_holder.records import ALONE, Records, in_chosen_order
+from shoal_holder.slots import slots_by_id
 from shoal_holder.state import State
+from shoal_holder.state_file import StateFile
 from shoal_holder.status import Report
 from shoal_kit.clock import Clock, system_clock
 from shoal_kit.manifest_book import ManifestBook
@@ -37,9 +39,6 @@ class Timer:
         """Wait; not at all if it is no time."""
         time.sleep(max(0.0, seconds))
 
-
-GiveSlots = Callable[[Identity, BitMap], list[tuple[int, bytes]]]
-"""Returns each id's slot, and what a choice among the individual's rows follows from."""
 
 REVOKED: Final = (
     "the consortium's authority revoked this data holder, for good: nothing is asked, joined or "
@@ -76,7 +75,7 @@ class Site:
     sources: Sources
     _key: tuple[str, SigningKey] | None = field(default=None, init=False, repr=False)
     _positions: tuple[str, dict[int, int]] | None = field(default=None, init=False, repr=False)
-    _give: GiveSlots | None = field(default=None, init=False, repr=False)
+    _slots_on: StateFile | None = field(default=None, init=False, repr=False)
     _is_ordered: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -87,21 +86,17 @@ class Site:
             sources.noise,
         )
 
-    def give_slots(self, give: GiveSlots) -> None:
-        """Take slots by id from now on; `give` returns each id's among those of this holder.
+    def give_slots(self, file: StateFile) -> None:
+        """Take from now on the slots that a state file gives each id among those of this holder.
 
         Raises:
-            ValueError: as `give`, or one of several slots would go to a record without an id.
+            ValueError: as `slots_by_id`, or one of several slots would go to a record without an
+                id.
         """
         if self.records.identity is ALONE and (slots := self.slots_ever) > 1:
             raise ValueError(f"{slots:,} slots, and a record without an id: add a column 'id'")
-        self._give = give
+        self._slots_on = file
         self.positions()
-
-    def go_over_to(self, other: "Site") -> None:
-        """Take the records of another site, which is this one after its owner loaded them anew."""
-        self.records, self._positions = other.records, other._positions
-        self._give, self._is_ordered = other._give, other._is_ordered
 
     @property
     def key(self) -> SigningKey:
@@ -182,11 +177,11 @@ class Site:
         return self._positions[1]
 
     def _placed(self, slots: BitMap) -> dict[int, int]:
-        if self._give is None:
+        if self._slots_on is None:
             raise ValueError("slots are not given yet")
         placed = dict.fromkeys(slots, len(self.records))
         if slots:  # else the holder is not enrolled yet
-            given = self._give(self.records.identity, slots)
+            given = slots_by_id(self._slots_on, self.records.identity, slots, self.random_bytes)
             if not self._is_ordered:
                 self.records = in_chosen_order(self.records, [digest for _, digest in given])
                 self._is_ordered = True

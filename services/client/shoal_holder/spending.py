@@ -12,7 +12,7 @@ from pyroaring import BitMap
 from shoal_holder.state_file import StateFile
 from shoal_kit.outcome import ACKNOWLEDGED, PENDING
 from shoal_protocol.privacy.accounting import NOTHING, Balances, Cost
-from shoal_protocol.wire.encoding import decode_clients, encode_clients
+from shoal_protocol.wire.encoding import decode_clients
 
 StatedCost = Annotated[
     Cost,
@@ -65,33 +65,29 @@ def charged(file: StateFile, job: str, number: int | None = None) -> BitMap:
     return BitMap().union(*(each.clients for each in charges(file, job, number=number)))
 
 
-def spent(file: StateFile) -> dict[int, list[Cost]]:
-    """Return what each client's answers cost it, one by one."""
-    found = defaultdict[int, list[Cost]](list)
-    for charge in charges(file):
-        for client in charge.clients:
-            found[client].append(charge.cost)
-    return dict(found)
-
-
-def spent_alike(file: StateFile) -> list[tuple[str, list[Cost]]]:
-    """Return what answers cost, one by one, and which clients they cost the same."""
-    alike = defaultdict[tuple[Cost, ...], BitMap](BitMap)
-    for client, costs in spent(file).items():
-        alike[tuple(costs)].add(client)
-    return [(encode_clients(whose), list(costs)) for costs, whose in alike.items()]
+def spent(file: StateFile) -> Balances:
+    """Return the sum of what each client spent."""
+    return _sums(file)[0]
 
 
 def committed(file: StateFile) -> Balances:
     """Return the sum of what each client spent and what open jobs may still ask of it."""
+    found, in_jobs = _sums(file)
+    for job, _, slots, cost in reserving(file):
+        found.reserve(slots, cost, spent=in_jobs[job])
+    return found
+
+
+def _sums(file: StateFile) -> tuple[Balances, dict[str, Balances]]:
+    """Return the sum of what each client spent, and of that on each job in rounds."""
     found, in_jobs = Balances(), defaultdict[str, Balances](Balances)
     times = defaultdict[Cost, Counter[int]](Counter)  # that a client paid this to crowds
-    for job, number, _, clients, cost, *_ in charges(file):
-        if number is None:
-            times[cost].update(clients)
+    for each in charges(file):
+        if each.number is None:
+            times[each.cost].update(each.clients)
             continue
-        found.add(clients, cost)
-        in_jobs[job].add(clients, cost)
+        found.add(each.clients, each.cost)
+        in_jobs[each.job].add(each.clients, each.cost)
     for cost, counts in times.items():
         alike = defaultdict[int, BitMap](BitMap)
         for client, count in counts.items():
@@ -99,9 +95,7 @@ def committed(file: StateFile) -> Balances:
         for count, clients in alike.items():
             mu = math.sqrt(count) * cost.mu
             found.add(clients, Cost(mu=mu, epsilon=count * cost.epsilon))
-    for job, _, slots, cost in reserving(file):
-        found.reserve(slots, cost, spent=in_jobs[job])
-    return found
+    return found, in_jobs
 
 
 def reserving(file: StateFile) -> list[tuple[str, bytes, BitMap, Cost]]:

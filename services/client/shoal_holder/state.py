@@ -215,11 +215,6 @@ class State:
             (job,),
         )
 
-    def has_ended(self, job: str) -> bool:
-        """Tell whether a job has ended here, of either kind."""
-        query = "SELECT 1 FROM jobs WHERE job = ? AND ended IS NOT NULL"
-        return self.file.one(query, job) is not None
-
     # Rounds, the journal and the outbox
 
     def add_round(
@@ -227,15 +222,12 @@ class State:
     ) -> None:
         """Store the one round that has this number in the job; `ended` if it is not answered.
 
-        The job's earlier rounds are over: the trainer asks for one after the other. Of a job that
-        has ended here meanwhile no round is stored.
+        The job's earlier rounds are over: the trainer asks for one after the other.
 
         Raises:
             sqlite3.IntegrityError: the job already has another round of this number.
         """
         with self.file.transaction():
-            if self.has_ended(job):
-                return
             self._end_rounds(job, "over")
             self.file.database.execute(
                 "INSERT INTO rounds (round, job, number, spec, ended) VALUES (?, ?, ?, ?, ?)",
@@ -262,19 +254,16 @@ class State:
         used: BitMap,
         unused: BitMap,
         envelopes: Mapping[int, bytes],
-    ) -> bool:
+    ) -> None:
         """Debit `cost` to each slot in `used` and store the envelopes, by node; or none.
 
-        The journal names the `unused` slots, too, which the answer covers at no cost to them. False
-        if the round's job has ended here meanwhile: nothing may be sent then.
+        The journal names the `unused` slots, too, which the answer covers at no cost to them.
 
         Raises:
             sqlite3.IntegrityError: this round was answered already.
         """
         with self.file.transaction():
             job, number = self.file.one("SELECT job, number FROM rounds WHERE round = ?", round_id)
-            if self.has_ended(job):
-                return False
             journal.append_charge(
                 *(self.file, "answer", round_id),
                 job=job,
@@ -291,7 +280,6 @@ class State:
                     for node, envelope in envelopes.items()
                 ),
             )
-        return True
 
     def end_round(self, round_id: str, reason: str) -> None:
         """Send nothing more in this round, and erase its envelopes.

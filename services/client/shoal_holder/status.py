@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Protocol
 
 from shoal_holder import spending
 from shoal_holder.state_file import StateFile
@@ -16,11 +16,6 @@ class Report(Protocol):
 
 def silent(event: str, /, **facts: object) -> None:
     """Report nothing."""
-
-
-RECORDS_TAKEN: Final = "new records were taken"
-RECORDS_NOT_TAKEN: Final = "the new records cannot be used, and those before stay"
-ADOPTED: Final = "the journal holds rounds that were forgotten here and taken for spent"
 
 
 @dataclass(frozen=True)
@@ -83,9 +78,3 @@ def read_jobs(file: StateFile) -> tuple[JobStatus, ...]:
             " FROM jobs WHERE opening IS NULL ORDER BY rowid"
         )
     )
-
-
-def count_adopted(file: StateFile) -> int:
-    """Return how many rounds were charged here because Compute nodes had charged them."""
-    adopted = "SELECT COUNT(DISTINCT json_extract(body, '$.round')) FROM journal"
-    return int(file.one(f"{adopted} WHERE kind = 'charge'")[0])

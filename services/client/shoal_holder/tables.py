@@ -19,14 +19,6 @@ from shoal_protocol.wire.encoding import MISSING_TEXTS, canonical_text, near_tex
 
 _NO: Final = frozenset({"no", "n", "false"})
 _YES: Final = frozenset({"yes", "y", "true"})
-_OTHER_FORMATS: Final = {
-    b"PK\x03\x04": "a spreadsheet or an archive",
-    b"\xd0\xcf\x11\xe0": "an old spreadsheet",
-    b"\x1f\x8b": "compressed",
-    b"\x28\xb5\x2f\xfd": "compressed",
-    b"\xff\xfe": "text in UTF-16",
-    b"\xfe\xff": "text in UTF-16",
-}
 _SEPARATORS: Final = {";": "semicolons", "\t": "tabs", "|": "bars"}
 _NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _ROUNDED_ID: Final = re.compile(r"[0-9]+\.0*|[0-9](\.[0-9]+)?[eE]\+[0-9]+")
@@ -107,12 +99,6 @@ def _lines(file: Path, opened: BinaryIO) -> Iterator[str]:
     """Yield the lines of a file in UTF-8, however each of them ends."""
     count, coding = 0, "utf-8-sig"
     for raw in opened:
-        if count == 0:
-            for start, kind in _OTHER_FORMATS.items():
-                if raw.startswith(start):
-                    raise ValueError(f"{file} is {kind}: save it as CSV in UTF-8")
-            if raw.startswith(b"PAR1"):
-                raise ValueError(f"{file} is a Parquet file: `shoal records load` reads it")
         try:
             text = raw.decode(coding)
             bad = text.find("\0")

@@ -41,14 +41,7 @@ from shoal_holder.rounds import Rounds
 from shoal_holder.site import Site
 from shoal_holder.spending import StatedCost
 from shoal_holder.state import State
-from shoal_holder.status import (
-    ADOPTED,
-    RECORDS_NOT_TAKEN,
-    RECORDS_TAKEN,
-    JobStatus,
-    count_adopted,
-    read_jobs,
-)
+from shoal_holder.status import JobStatus, read_jobs
 from shoal_protocol.jobs.declarations import HolderDeclaration
 from shoal_protocol.journal import Shown
 from shoal_protocol.trust.roster import key_fingerprint
@@ -75,20 +68,15 @@ class Vault:
         without_nodes: Collection[str],
         key_file: KeyFile | None = None,
         owner_files: Mapping[str, Path] | None = None,
-        renew: Callable[[], bool] = lambda: False,
     ) -> None:
         """Answer for a site; `isolation` says what of the network this process is without.
 
         Compute nodes in `without_nodes` are not asked what they charged. `key_file` is closed with
         the vault. A backup holds `owner_files`, and is sealed to the recovery key among them.
-        `renew` has the site go over to new records, and tells whether there were any.
         """
         self._owner_files = owner_files or {}
-        self._renew = renew
-        self._records_fault: str | None = None
-        self._renewals = 0  # of the records
-        self._judged: tuple[str, int] | None = None
-        """Under which version, and of which records, the trainer judged a declaration."""
+        self._judged: str | None = None
+        """Under which version of the manifest the trainer judged a declaration."""
         self._key_file = key_file
         self._site = site
         self._state = state
@@ -102,8 +90,6 @@ class Vault:
         self._rounds = Rounds(*own, self._charges)
         self._crowds: CrowdJobs | None = None
         self._effects = self._effects_of_answers()
-        if adopted := count_adopted(state.file):
-            self._report(ADOPTED, rounds=adopted)
         self._takes_crowds = site.policy.maximum_local_epsilon is not None or (
             state.file.one("SELECT 1 FROM jobs WHERE opening IS NOT NULL LIMIT 1") is not None
         )
@@ -119,7 +105,7 @@ class Vault:
 
             self._crowds = crowd_jobs.CrowdJobs(*own, self._charges, self._approvals)
             self._effects |= self._crowds.effects()
-            verbs += [self._crowds.standing, self._crowds.accounts]
+            verbs.append(self._crowds.standing)
             # for whoever restores this state, from a backup too: the highest ever stays
             state.file.write(
                 "UPDATE machine SET crowds_epsilon = ?1 WHERE crowds_epsilon < ?1",
@@ -184,10 +170,8 @@ class Vault:
             is_compared=self._charges.compared_at is not None,
             refusal=shut_out or self._charges.refusal,
             is_shut_out=shut_out is not None,
-            adopted=count_adopted(self._state.file),
             backup_at=backup_at,
             backup_due=is_due,
-            records_fault=self._records_fault,
             owners_missing=owners_missing(self._site.policy),
         )
 
@@ -213,7 +197,6 @@ class Vault:
         no letter shows when its noise was drawn.
         What the owner asked meanwhile is answered before the next call returns the letters.
         """
-        self._take_new_records()
         self._jobs.end_those_over()
         self._rounds.look()
         self._charges.settle()
@@ -317,17 +300,6 @@ class Vault:
             "job": (jobs.offer, jobs.unlist, jobs.refuse, stays),
         }
 
-    def _take_new_records(self) -> None:
-        """Go over to new records, between two answers; open jobs ask these from then on."""
-        try:
-            if self._renew():
-                self._records_fault = None
-                self._renewals += 1
-                self._report(RECORDS_TAKEN)
-        except ValueError as error:
-            self._records_fault = str(error)
-            self._report(RECORDS_NOT_TAKEN, reason=self._records_fault)
-
     def backup(self) -> Octets:
         """Return a backup for the owner, sealed to a key that is in neither process.
 
@@ -350,7 +322,7 @@ class Vault:
         """Yield what this data holder declares, until the trainer has judged it."""
         site, rules, holder = self._site, self._site.policy.declared, self._site.holder
         current, trainer = site.book.current, site.book.current.manifest.trainer.name
-        if (current.digest, self._renewals) == self._judged or holder is None or rules is None:
+        if current.digest == self._judged or holder is None or rules is None:
             return
         body = HolderDeclaration(
             manifest=current.digest,
@@ -361,14 +333,13 @@ class Vault:
             without_owners=owners_missing(site.policy) is not None,
         )
         signed = sign(body, Role.HOLDER, site.key).encode()
-        letter = f"declaration/{current.digest}/{self._renewals}"
-        yield Draft(letter, trainer, "/v1/declarations", signed)
+        yield Draft(f"declaration/{current.digest}", trainer, "/v1/declarations", signed)
 
     def _declared(self, settled: Settled) -> None:
         """Note the trainer's answer to a declaration."""
         self._report("declaration settled", outcome=settled.outcome)
         if settled.code != UnknownManifest.code:  # else one of both is behind
-            self._judged = (settled.about, settled.number)
+            self._judged = settled.about
 
     def status(self) -> tuple[JobStatus, ...]:
         """Return the jobs that were joined, with their rounds."""
@@ -378,9 +349,10 @@ class Vault:
         """Return the owner's rules."""
         return self._site.policy
 
-    def spent(self) -> list[tuple[str, list[StatedCost]]]:
-        """Return what answers cost, one by one, beside a bitmap of the clients alike in that."""
-        return spending.spent_alike(self._state.file)
+    def spent(self) -> dict[Count, StatedCost]:
+        """Return what each client has spent."""
+        sums = spending.spent(self._state.file)
+        return sums.of(sums.charged)
 
     def committed(self) -> dict[Count, StatedCost]:
         """Return what each client has spent, with what open jobs reserve."""

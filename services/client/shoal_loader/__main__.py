@@ -1,10 +1,8 @@
-"""`python -m shoal_loader load DIRECTORY DICTIONARY`: maps a data holder's raw data.
+"""`python -m shoal_loader DIRECTORY DICTIONARY`: maps a data holder's raw data.
 
-DICTIONARY is a file with the consortium's, which was verified, or `-`. With `check` for `load` it
-writes nothing, and prints what it would load, in JSON: for the owner alone.
+DICTIONARY is a file with the consortium's, which was verified, or `-`.
 """
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -28,14 +26,15 @@ def main() -> int:
     from shoal_protocol.trust.dictionary import DataDictionary
     from shoal_protocol.wire.documents import decode
 
-    task, directory, agreed = sys.argv[1:]
+    directory, agreed = sys.argv[1:]
     try:
         dictionary = None
         if agreed != "-":
             dictionary = decode(Path(agreed).read_bytes(), DataDictionary).body
         mapping = Mapping.from_directory(Path(directory), dictionary)
         refused = "" if isolate() != NONE else NOT_ISOLATED  # before DuckDB starts threads
-        return _work(Path(directory), mapping, dictionary, task, refused)
+        _load(Path(directory), mapping, dictionary, refused)
+        return 0
     except (ValueError, OSError) as error:
         said = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
     except ModuleNotFoundError as missing:
@@ -48,28 +47,20 @@ def main() -> int:
     return 1
 
 
-def _work(
-    directory: Path,
-    mapping: "Mapping",
-    dictionary: "DataDictionary | None",
-    task: str,
-    refused: str,
-) -> int:
+def _load(
+    directory: Path, mapping: "Mapping", dictionary: "DataDictionary | None", refused: str
+) -> None:
     from shoal_loader.loading import evaluate, write_table
 
-    found = evaluate(directory, mapping)
-    if task == "check":
-        from shoal_loader.loading import report
-
-        known = () if dictionary is None else dictionary.variables
-        print(json.dumps(report(found, {each.name: each.limits for each in known})))
-        return 0
-    path = write_table(directory, found, dictionary)
-    rows = f"{len(found.ids):,} records of {len(found.values):,} rows"
+    records = evaluate(directory, mapping)
+    path = write_table(directory, records, dictionary)
+    rows = f"{len(records):,} records of {len(records.values):,} rows"
     zone = mapping.time_zone
     clock = "" if zone is None else f" Times with a zone were read as the clock showed in {zone}."
-    print(f"Wrote {rows} and {len(mapping.columns)} columns to {path}.{clock}{refused}")
-    return 0
+    print(
+        f"Wrote {rows} and {len(mapping.columns)} columns to {path}. A running agent uses them "
+        f"once it is restarted.{clock}{refused}"
+    )
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ row.
 
 import io
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal_holder.records import grouped
+from shoal_holder.records import Identity, Records, grouped
 from shoal_holder.site_files import MAPPING, RECORDS_BY_ID
 from shoal_holder.tables import flag_of
 from shoal_kit.startup import replace
@@ -32,32 +31,17 @@ _NOT = {
     "date": "not a date as 2024-01-31; others are read by strptime(…, '%d.%m.%Y')",
 }
 _FIRST_DAY, _LAST_DAY = np.datetime64("1000-01-01"), np.datetime64("9999-12-31")
-_UNKNOWN_LEVEL = -1.0
+_NO_LEVEL = (
+    "a text that is none of its levels, where upper and lower case differ: map it to a level or "
+    "to NULL"
+)
 
 
-@dataclass(frozen=True)
-class Evaluated:
-    """Every variable's value in every row; rows come by id, then by their values.
-
-    `values`, shape (rows, columns), has NaN where one is missing. `unknown` counts texts that are
-    none of a category's levels, by variable; `first_unknown` says where the first is, `faults` what
-    else is wrong with a variable.
-    """
-
-    mapping: Mapping
-    ids: tuple[str, ...]
-    starts: NDArray[np.int64]
-    values: NDArray[np.float64]
-    unknown: dict[str, int]
-    first_unknown: dict[str, str]
-    faults: dict[str, str]
-
-
-def evaluate(directory: Path, mapping: Mapping) -> Evaluated:
+def evaluate(directory: Path, mapping: Mapping) -> Records:
     """Return what `records.toml` makes of its source.
 
     Raises:
-        ValueError: the source or an expression cannot be used; no value is named.
+        ValueError: the source, an expression or what it makes cannot be used; no value is named.
     """
     source = Source(directory, mapping)
     found, faults = _checked(source, mapping)
@@ -84,51 +68,37 @@ def evaluate(directory: Path, mapping: Mapping) -> Evaluated:
     if not len(keys):
         raise ValueError(f"{source.where} holds no rows")
     values = np.full((len(keys), len(mapping.columns)), np.nan)
-    unknown: dict[str, int] = {}
-    first: dict[str, str] = {}
     for place, (name, column) in enumerate(mapping.columns.items()):
         try:
             values[:, place] = _evaluated(source, column, by_id)
         except _RefusedValue as error:
             faults[name] = str(error)
-        if column.type == "category":
-            strange = np.flatnonzero(values[:, place] == _UNKNOWN_LEVEL)
-            unknown[name] = len(strange)
-            if len(strange) and not by_id:
-                first[name] = f", first in {source.place(int(strange[0]))}"
+    if faults:
+        raise ValueError("; ".join(f"variable {name!r} {why}" for name, why in faults.items()))
     ids, starts, values = grouped([str(each) for each in keys], values)
-    return Evaluated(mapping, ids, starts, values, unknown, first, faults)
+    identity = Identity(canonical_text(mapping.id), ids, mapping.rows_per_record)
+    return Records(tuple(mapping.columns), values, starts, identity)
 
 
 def write_table(
-    directory: Path, found: Evaluated, dictionary: DataDictionary | None = None
+    directory: Path, records: Records, dictionary: DataDictionary | None = None
 ) -> Path:
     """Write the records where a vault reads them, for their owner alone; the old table or the new.
 
     With a dictionary that wants them, indicators of missing values are columns, too.
 
     Raises:
-        ValueError: a variable cannot be used.
         OSError: the file cannot be written.
     """
-    said = dict(found.faults)
-    for name, count in found.unknown.items():
-        if count:
-            said[name] = (
-                "has texts that are none of its levels, where upper and lower case differ"
-                f"{found.first_unknown.get(name, '')}: map them to a level or to NULL"
-            )
-    if said:
-        raise ValueError("; ".join(f"variable {name!r} {why}" for name, why in said.items()))
-    columns = _with_indicators(found, dictionary)
+    columns, identity = _with_indicators(records, dictionary), records.identity
     content = io.BytesIO()
     np.savez(
         content,
-        id_column=_lines([found.mapping.id]),
-        rows_per_record=np.array([found.mapping.rows_per_record]),
+        id_column=_lines([identity.column]),
+        rows_per_record=np.array([identity.rows_per_record]),
         columns=_lines(columns),
-        ids=_lines(found.ids),
-        starts=found.starts,
+        ids=_lines(identity.ids),
+        starts=records.starts,
         **{f"column{place}": each for place, each in enumerate(columns.values())},
     )
     path = directory / RECORDS_BY_ID
@@ -136,8 +106,8 @@ def write_table(
     return path
 
 
-def _with_indicators(found: Evaluated, dictionary: DataDictionary | None) -> dict[str, Any]:
-    columns = dict(zip(found.mapping.columns, found.values.T, strict=True))
+def _with_indicators(records: Records, dictionary: DataDictionary | None) -> dict[str, Any]:
+    columns = dict(zip(records.columns, records.values.T, strict=True))
     for variable in () if dictionary is None else dictionary.variables:
         if variable.indicator is not None and variable.name in columns:
             missing = np.isnan(columns[variable.name])
@@ -218,7 +188,10 @@ def _numbers(found: Any, column: Column) -> NDArray[np.float64]:
     there = np.asarray(found)[~missing]
     if column.type == "category":
         place = {level: float(index) for index, level in enumerate(column.levels)}
-        numbers[~missing] = [place.get(canonical_text(each), _UNKNOWN_LEVEL) for each in there]
+        try:
+            numbers[~missing] = [place[canonical_text(each)] for each in there]
+        except KeyError:
+            raise _RefusedValue(_NO_LEVEL) from None
     elif column.type == "flag":
         try:
             numbers[~missing] = [flag_of(canonical_text(each)) for each in there]
@@ -234,41 +207,3 @@ def _numbers(found: Any, column: Column) -> NDArray[np.float64]:
         if not np.isfinite(numbers[~missing]).all():
             raise _RefusedValue("not a finite number")
     return numbers
-
-
-def report(found: Evaluated, bounds: dict[str, tuple[float, float]]) -> dict[str, Any]:
-    """Return counts, and for each variable what it is made of and what is wrong with it.
-
-    `share_outside_bounds` is the share of a variable's values outside its `bounds`, which are
-    (lower, upper); None without bounds. A variable with a `fault` has nothing else.
-    """
-    return {
-        "records": len(found.ids),
-        "rows": len(found.values),
-        "records_with_more_rows_than_count": int(
-            (np.diff(found.starts) > found.mapping.rows_per_record).sum()
-        ),
-        "variables": [
-            {
-                "variable": name,
-                "type": column.type,
-                "made_of": column.sql,
-                "missing": (
-                    None if name in found.faults else int(np.isnan(found.values[:, place]).sum())
-                ),
-                "unknown_levels": found.unknown.get(name),
-                "share_outside_bounds": _share_outside(found.values[:, place], bounds.get(name)),
-                "fault": found.faults.get(name),
-            }
-            for place, (name, column) in enumerate(found.mapping.columns.items())
-        ],
-    }
-
-
-def _share_outside(
-    values: np.ndarray[Any, np.dtype[np.float64]], bounds: tuple[float, float] | None
-) -> float | None:
-    there = values[~np.isnan(values)]
-    if bounds is None or not len(there):
-        return None
-    return float(((there < bounds[0]) | (there > bounds[1])).mean())

@@ -38,6 +38,7 @@ from tests.world.around_holder_crowds import CrowdWorld
 from tests.world.chance import FixedNoise
 from tests.world.one_thread import one_thread
 from tests.world.people import people
+from tests.world.spending import costs_of
 
 CLIENTS = 12
 MANY = 9  # more records than a job takes of a client
@@ -237,7 +238,7 @@ class _Library:
         self._left.note("status", await self._holder.status())
 
     async def close(self) -> None:
-        self._left.note("spent", await self._holder.spent(), await self._holder.committed())
+        self._left.note("spent", await costs_of(self._holder), await self._holder.committed())
         await self._holder.close()
 
 

@@ -298,9 +298,6 @@ def troubles(status: HolderStatus) -> list[str]:
             f"{party} did not answer the last request: {reason}": True
             for party, reason in status.unheard.items()
         },
-        f"The newest records are not in use: {status.records_fault}": (
-            status.records_fault is not None
-        ),
         "A backup is due: `shoal agent backup` writes one.": status.backup_due,
         f"The trainer did not keep to its word in {_count(cheats, 'crowd job')}: tell the other "
         "parties. Your agent keeps what the trainer signed.": cheats > 0,
@@ -312,7 +309,7 @@ def health(status: HolderStatus) -> Facts:
     """Describe the agent's state, beside what the owner must act on."""
     isolated = {NO_SOCKETS: "It can make no socket.", NO_NETWORK: "It has no network."}
     backup = "none yet" if status.backup_at is None else moment(status.backup_at)
-    found = {
+    return {
         "Enrolled": f"{status.enrolled:,} slots",
         "Stopped": status.refusal or "no",
         "Key": f"fingerprint {status.key}, by which the authority knows you",
@@ -320,11 +317,7 @@ def health(status: HolderStatus) -> Facts:
             status.isolation, "This system cannot cut it off from the network."
         ),
         "Last backup": backup + ("; one is due" if status.backup_due else ""),
-        "Records": status.records_fault or "the newest are in use",
     }
-    if status.adopted:
-        found["Taken over"] = f"{_count(status.adopted, 'round')} that Compute nodes had charged"
-    return found
 
 
 def described(status: HolderStatus) -> Described:
@@ -353,13 +346,15 @@ def described(status: HolderStatus) -> Described:
 
 
 def crowds(several: Iterable[CrowdStatus]) -> list[dict[str, str]]:
-    """Return a row for each crowd job: contributions, and what the trainer signed."""
+    """Return a row for each crowd job: contributions, their cost, and what the trainer signed."""
     return [
         {
             "job": each.job,
             "contributions": ", ".join(
                 f"{count:,} {outcome}" for outcome, count in each.contributions.items()
             ),
+            "clients": f"{each.clients:,}",
+            "ε each time": f"{each.epsilon:.3g}",
             "ended": each.ended or "no",
             "what the trainer signed": _verdict(each),
         }

@@ -9,9 +9,7 @@ from functools import cache
 
 from pyroaring import BitMap
 
-from shoal_holder.crowds.status import CrowdAccounts, CrowdLeft, CrowdSpending
 from shoal_holder.policy import Policy
-from shoal_holder.site import Site
 from shoal_holder.state import State
 from shoal_protocol.privacy.accounting import Cap, Cost, compose
 
@@ -87,21 +85,3 @@ def contributions_left(
         return bisect_left(range(1, limits.per_client + 1), True, key=is_refused)
 
     return {client: left(used[client], committed[client]) for client in clients}
-
-
-def so_far(state: State, site: Site) -> CrowdAccounts:
-    """Return what crowd jobs were charged, and what the owner's policy leaves to clients."""
-    rows = state.file.rows(
-        "SELECT job, COUNT(*), COUNT(DISTINCT client), MAX(json_extract(body, '$.epsilon'))"
-        " FROM journal WHERE kind = 'contribution' GROUP BY job ORDER BY MIN(number)"
-    )
-    jobs = tuple(CrowdSpending(*row) for row in rows)
-    if site.policy.maximum_local_epsilon is None:
-        return CrowdAccounts(jobs, None)
-    cap = crowds_cap(site.policy).epsilon
-    spent = [used.epsilon for used in used_by(state, "", site.positions()).values()] or [0.0]
-    # sums of shares of a cap miss it by their last bits
-    least, most = (
-        each if each > 1e-9 * cap else 0.0 for each in (cap - max(spent), cap - min(spent))
-    )
-    return CrowdAccounts(jobs, CrowdLeft(cap, least, most))

@@ -5,18 +5,18 @@ Loaded where the owner's policy allows crowd jobs, or allowed them once.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import ClassVar, Final
 
 from shoal_holder import machine, restoring, spending
 from shoal_holder.admission import JobKind, check_columns, check_request, check_same_key
 from shoal_holder.crowds import memory
-from shoal_holder.crowds.allowance import crowds_cap, so_far
+from shoal_holder.crowds.allowance import crowds_cap
 from shoal_holder.crowds.closings import Closings
 from shoal_holder.crowds.contributor import Contributor
 from shoal_holder.crowds.crowd import Crowd, acknowledged
-from shoal_holder.crowds.status import NO_CROWDS, CrowdAccounts, CrowdStatus
+from shoal_holder.crowds.status import NO_CROWDS, CrowdStatus
 from shoal_holder.jobs import ListedJobs
 from shoal_holder.letters import Draft, Effects, Settled, stays
 from shoal_holder.policy import Policy
@@ -71,7 +71,6 @@ CROWD: Final = JobKind(
     until=lambda request: request.closes_at,
     time="the time to contribute",
 )
-BETWEEN_LISTS: Final = timedelta(seconds=5)  # between two questions for the list of crowd jobs
 LAST_ANSWERS: Final = timedelta(seconds=60)
 """How long the trainer is still asked about submissions once a job was found to be over."""
 CONTRIBUTED: Final = "contributed"
@@ -89,7 +88,6 @@ class CrowdJobs(ListedJobs):
 
     _contributors: dict[str, Contributor] = field(default_factory=dict)
     """Those of open jobs; the job that had its turn last is the last."""
-    _listed_at: datetime | None = None
 
     def __post_init__(self) -> None:
         self._own = (self._site, self._state, self._report, self._faults)
@@ -99,7 +97,7 @@ class CrowdJobs(ListedJobs):
         """Return what answers to each kind of letter do, as `Vault` does."""
         note, closings = self.note, self._closings
         return {
-            "crowds": (self.hear_list, stays, stays, stays),
+            "crowds": (self.list_jobs, stays, stays, stays),
             "crowd": (self.hear_request, self.unlist, self.refuse, stays),
             "opening": (self.offer, self.unlist, self.refuse, stays),
             "draw": (self.hear_draw, self.close, self.close, stays),
@@ -112,10 +110,6 @@ class CrowdJobs(ListedJobs):
         """Return why crowd jobs are not contributed to, and those that were taken."""
         return self.refused, memory.statuses(self._state)
 
-    def accounts(self) -> CrowdAccounts:
-        """Return what crowd jobs have cost, and what the owner still allows them."""
-        return so_far(self._state, self._site)
-
     def letters(self) -> Iterator[Draft]:
         """Yield unanswered submissions, and what asks for a list, listed jobs, draws and closings.
 
@@ -123,9 +117,8 @@ class CrowdJobs(ListedJobs):
         """
         self._look()
         trainer, key = self._site.book.current.manifest.trainer.name, self._site.key
-        query, now = self._site.query(), self._site.clock()
-        is_recent = self._listed_at and timedelta(0) <= now - self._listed_at < BETWEEN_LISTS
-        if query is not None and not is_recent:
+        now = self._site.clock()
+        if query := self._site.query():
             yield Draft("crowds", trainer, "/v1/crowds/list", query)
         for job, contributor in self._contributors.items():
             path = f"/v1/crowds/{job}"
@@ -166,11 +159,6 @@ class CrowdJobs(ListedJobs):
         contributor = self._contributors[job] = self._contributors.pop(job)
         work = contributor.work()
         return work is not None and work()
-
-    def hear_list(self, settled: Settled) -> None:
-        """Take the trainer's list, as `list_jobs`."""
-        self.list_jobs(settled)
-        self._listed_at = self._site.clock()
 
     def hear_request(self, settled: Settled) -> None:
         """Keep the request of a listed job, until its opening is here."""

@@ -83,18 +83,16 @@ def charge(
 ) -> list[bool]:
     """Charge contributions and store submissions in one transaction; tell of each if it was stored.
 
-    A contribution that would break a limit by now, or whose job has ended here, is not stored, and
-    must never be sent.
+    A contribution that would break a limit by now is not stored, and must never be sent.
     """
     committed, taken, database = state.committed().copy(), [], state.file.database
     with state.file.transaction():
-        is_open = not state.has_ended(job)
         for submission in prepared:
             client = submission.body.client
             charged = BitMap([client])
             [before] = committed.of(charged).values()
             used = used_by(state, job, [client])[client]
-            allowed = is_open and limits.allow(used, committed=before)
+            allowed = limits.allow(used, committed=before)
             taken.append(allowed)
             if not allowed:
                 continue
@@ -198,8 +196,15 @@ def statuses(state: State) -> tuple[CrowdStatus, ...]:
         " WHERE outbox.kind = 'contribution' GROUP BY job, outcome"
     ):
         counts.setdefault(job, {})[outcome] = count
+    costs = {
+        job: (clients, epsilon)
+        for job, clients, epsilon in state.file.rows(
+            "SELECT job, COUNT(DISTINCT client), MAX(json_extract(body, '$.epsilon'))"
+            " FROM journal WHERE kind = 'contribution' GROUP BY job"
+        )
+    }
     return tuple(
-        CrowdStatus(job, ended, counts.get(job, {}), verdict)
+        CrowdStatus(job, ended, counts.get(job, {}), *costs.get(job, (0, 0.0)), verdict)
         for job, ended, verdict in state.file.rows(
             "SELECT job, ended, verdict FROM jobs WHERE opening IS NOT NULL ORDER BY rowid"
         )

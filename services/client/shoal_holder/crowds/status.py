@@ -15,6 +15,7 @@ NO_CROWDS: Final = (
 class CrowdStatus:
     """One crowd job. `contributions` counts them by outcome: acknowledged, or a refusal's code.
 
+    Each was charged `epsilon`, to so many `clients` in all.
     `verdict` is None until the job is closed and the trainer's closing was compared with what it
     signed to us: "borne out", or how the trainer cheated.
     """
@@ -22,34 +23,9 @@ class CrowdStatus:
     job: str
     ended: str | None
     contributions: dict[str, int]
-    verdict: str | None
-
-
-@dataclass(frozen=True)
-class CrowdSpending:
-    """One crowd job: how often it was charged, to how many clients, at which epsilon each time."""
-
-    job: str
-    contributions: int
     clients: int
     epsilon: float
-
-
-@dataclass(frozen=True)
-class CrowdLeft:
-    """The epsilon that a client may still spend on crowds: the least and the most of any."""
-
-    maximum: float
-    least: float
-    most: float
-
-
-@dataclass(frozen=True)
-class CrowdAccounts:
-    """The charges of every crowd job, in order; `left` is None if no crowd job is allowed."""
-
-    jobs: tuple[CrowdSpending, ...]
-    left: CrowdLeft | None
+    verdict: str | None
 
 
 BORNE_OUT: Final = "borne out"
