@@ -1,4 +1,4 @@
-"""More numbers than a report may correlate are refused; tests/vectors has what are no correlations."""
+"""A report of more numbers than may be correlated is refused."""
 
 import numpy as np
 import pytest
