@@ -16,7 +16,7 @@ import pytest
 from audit import scenarios
 from audit.neighbours import worst_neighbours
 from shoal_agent.data_holder import DataHolder
-from shoal_protocol.sharing import schemes, shamir, summation
+from shoal_protocol.sharing import schemes, shamir
 from shoal_protocol.sharing.schemes import ADDITIVE, Sharing, ThresholdSharing
 from shoal_protocol.sharing.shares import SEED_BYTES, RandomBytes, Share
 from tests.privacy.uniformity import bits_p, correlation_p, difference_p, p_values
@@ -122,15 +122,6 @@ def test_no_share_below_the_threshold_is_related_to_the_input(
     inputs = np.linspace(-(2.0**50), 2.0**50, RUNS).astype(np.int64)
     shares = seen(scheme, nodes, coalition, inputs[:, None], fixed_bytes(f"input {coalition}"))
     assert min(correlation_p(shares, inputs, modulus_of(scheme))) > LEVEL
-
-
-def test_all_shares_together_are_related_to_the_input() -> None:
-    inputs = np.linspace(-(2.0**50), 2.0**50, RUNS).astype(np.int64)
-    for scheme in (ADDITIVE, ThresholdSharing(threshold=2)):
-        shares = seen(scheme, NODES, range(NODES), inputs[:, None], fixed_bytes("all"))
-        total = summation.combine(scheme, dict(enumerate(shares)), nodes=NODES)
-        assert total is not None
-        assert np.array_equal(summation.decode(scheme, total.total), inputs)
 
 
 def test_given_the_total_the_other_nodes_sums_are_uniform_whoever_added_what() -> None:

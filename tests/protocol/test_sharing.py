@@ -133,10 +133,6 @@ def test_integers_come_back_from_the_ring(values: np.ndarray) -> None:
     assert np.array_equal(from_ring(to_ring(values)), values)
 
 
-def test_negative_integers_are_the_upper_half_of_the_ring() -> None:
-    assert to_ring(np.array([-1, -(2**63)])).tolist() == [2**64 - 1, 2**63]
-
-
 @given(st.integers(2, 7), st.data())
 def test_without_the_sum_of_every_node_there_is_no_total(nodes, data) -> None:
     missing = data.draw(st.integers(0, nodes - 1))
