@@ -1,14 +1,11 @@
-"""What running processes use: memory, CPU, disk (Linux); and a client of one of them."""
+"""What running processes use: memory and CPU (Linux)."""
 
 import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-import httpx
-
 from shoal_consortium.processes import Process
-from shoal_kit.tls_certificates import pinned_tls
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
@@ -37,16 +34,3 @@ def cpu_seconds(processes: Iterable[Process]) -> float:
         for thread in (process / "task").iterdir():
             left += map(int, (thread / "children").read_text().split())
     return seconds
-
-
-def disk_bytes(directory: Path) -> int:
-    """Return the size of all files below a directory."""
-    return sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
-
-
-def service_client(service: Process) -> tuple[httpx.Client, str]:
-    """Return a client that trusts a service's certificate, and the service's URL."""
-    environment = service.environment
-    certificate = Path(environment["SHOAL_PARTY"], "tls.crt").read_text()
-    url = f"https://{environment['SHOAL_HOST']}:{environment['SHOAL_PORT']}"
-    return httpx.Client(verify=pinned_tls(certificate), trust_env=False, timeout=30), url

@@ -89,9 +89,7 @@ def make(
     )
 
 
-def submit(
-    directory: Path, *, rounds: int, batch: int, clients: int, analyst: str = "analyst"
-) -> Job:
+def submit(directory: Path, *, rounds: int, batch: int, clients: int) -> Job:
     """Submit a job that all clients join."""
     few = batch // 10
     return submit_to_all(
@@ -102,7 +100,6 @@ def submit(
         colluders=few,
         epsilon=EPSILON,
         seconds=120,
-        analyst=analyst,
     )
 
 

@@ -64,10 +64,9 @@ def submit(
     colluders: int,
     epsilon: float = 1.0,
     seconds: int = 600,
-    analyst: str = "analyst",
 ) -> Job:
     """Submit a job that all `clients` join; `few` may be missing, in rounds of `seconds`."""
-    opened = Analyst.open(directory / "parties" / analyst, directory / "consortium")
+    opened = Analyst.open(directory / "parties" / "analyst", directory / "consortium")
     return opened.submit(
         task,
         JobSettings(

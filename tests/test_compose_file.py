@@ -26,14 +26,9 @@ from tests.command.running import run
 
 ROOT: Final = Path(__file__).parents[1]
 EXAMPLES: Final = ROOT / "examples/compose"
-CONTAINERS: Final = ROOT / "tests/containers/files"
 COMPOSE: Final = (ROOT / "docker-compose.yml").read_text()
 WHOLE: Final[dict[str, Any]] = yaml.safe_load(COMPOSE)
 SERVICES: Final[dict[str, dict[str, Any]]] = WHOLE["services"]
-UNDER_FIRE: Final = (CONTAINERS / "override.yml").read_text().replace("!reset ", "")
-OVERRIDE: Final[dict[str, Any]] = yaml.safe_load(
-    UNDER_FIRE.replace("${SHOAL_TEST_FILES}", f"./{CONTAINERS.relative_to(ROOT)}")
-)
 SETTINGS: Final[Mapping[str, type[BaseModel]]] = {
     "shoal_compute": ComputeSettings,
     "shoal_aggregator": ServiceSettings,
@@ -114,13 +109,9 @@ def test_a_container_runs_a_command_that_there_is(service: str) -> None:
 
 
 def test_a_script_runs_commands_that_there_are() -> None:
-    scripts = (
-        (EXAMPLES / "hand-out-keys.sh").read_text(),
-        OVERRIDE["services"]["keys"]["command"][2],
-    )
-    for script in scripts:
-        [line] = re.findall(r"^shoal ([^>]*)>", script.replace("\\\n", " "), re.MULTILINE)
-        assert is_known(shlex.split(line))
+    script = (EXAMPLES / "hand-out-keys.sh").read_text().replace("\\\n", " ")
+    [line] = re.findall(r"^shoal ([^>]*)>", script, re.MULTILINE)
+    assert is_known(shlex.split(line))
     assert not is_known(["quickstart", "/federation/all", "--no-such-option"])
     assert not is_known(["no-such-command"])
 
@@ -218,13 +209,13 @@ def test_keys_see_every_volume_with_state() -> None:
 
 
 def test_all_that_is_built_mounted_and_asked_for_is_there() -> None:
-    for name, service in (SERVICES | OVERRIDE["services"]).items():
+    for name, service in SERVICES.items():
         for volume in service.get("volumes", ()):
             source = volume.split(":")[0]
             if source.startswith("."):
                 assert (ROOT / source).exists(), (name, source)
             else:
-                assert source in WHOLE["volumes"] | (OVERRIDE.get("volumes") or {}), (name, source)
+                assert source in WHOLE["volumes"], (name, source)
         build = service.get("build")
         if isinstance(build, dict) and "dockerfile" in build:
             assert (ROOT / build.get("context", ".") / build["dockerfile"]).is_file(), name

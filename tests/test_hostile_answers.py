@@ -14,9 +14,6 @@ import pydantic
 import pytest
 from nacl.signing import SigningKey
 
-from bench.load import rounds
-from bench.load.lines import Line
-from bench.load.metering import Meter
 from shoal.jobs import analyst as analyst_module
 from shoal.jobs import round_documents
 from shoal.jobs.analyst import Analyst
@@ -163,21 +160,6 @@ def round_account(service: Hostile, directory: Path) -> None:
         asyncio.run(round_documents.gather(service.book(directory), JOB, print))
 
 
-def load(service: Hostile, directory: Path) -> None:
-    """Ask as the load generators do."""
-
-    async def ask() -> None:
-        consortium = service.consortium
-        with pytest.raises(Unavailable):
-            await rounds._stored(consortium.manifest.compute_nodes[:1])
-        meter = Meter(consortium, lambda: 0.0, connections=2)
-        with pytest.raises(Unavailable):
-            await Line(consortium.manifest.trainer, meter).get(f"/v1/crowds/{'0' * 64}")
-        await meter.close()
-
-    asyncio.run(ask())
-
-
 CALLERS = [
     agent,
     analyst,
@@ -186,7 +168,6 @@ CALLERS = [
     publishing,
     command,
     round_account,
-    load,
 ]
 each_caller = pytest.mark.parametrize("caller", CALLERS, ids=lambda caller: caller.__name__)
 

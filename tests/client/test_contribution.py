@@ -1,7 +1,5 @@
 """A data holder's answer: what nodes can open adds up to its encoded records and their noise."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -162,23 +160,3 @@ def test_what_slots_contribute_together_is_the_sum_of_what_each_contributes(
         monkeypatch.setattr(contribution, "MOST_ENTRIES", most)
         assert encoded_together(query, filled, present).tolist() == expected.tolist()
     assert not encoded_together(query, filled[:0], present[:0]).any()
-
-
-def test_no_single_node_can_tell_two_records_apart_when_seeds_repeat(
-    world: World, spec: RoundSpec
-) -> None:
-    """The nodes that get a seed get the same bytes whatever the record is."""
-    clients = {}
-    for value in (0.0, 100.0):
-        world.random_bytes = lambda size: bytes(size)
-        world.records = replace(world.records, values=np.full((12, 2), value))
-        clients[value] = contribute(world, spec, 0)
-    first, second = clients.values()
-    assert first[0] != second[0]  # the node with the vector
-    for node in (1, 2):
-        box = world.nodes[node].box_key
-        payloads = {
-            received.parse(each[node]).open(bytes(box), bytes(box.public_key)).payload
-            for each in (first, second)
-        }
-        assert len(payloads) == 1

@@ -6,7 +6,6 @@ chi-square test would fail by chance once in a million runs.
 
 import inspect
 import math
-from collections import defaultdict
 from fractions import Fraction
 
 import numpy as np
@@ -36,26 +35,6 @@ def geometric(scale):
 def negative_binomial_law(scale, parties):
     """P(G = g) for g = 0, 1, ...: scipy's, whose success is what ends a run of failures."""
     return stats.nbinom.pmf(np.arange(2000), 1.0 / parties, -math.expm1(-1.0 / scale))
-
-
-def urn_law(scale, parties, largest):
-    """P(G = g), g <= largest, by Polya's urn: a geometric total, dealt out one by one."""
-    alpha = math.exp(-1.0 / scale)
-    dealt = {0: 1.0}  # of `total` ones this share has s
-    found = np.zeros(largest + 1)
-    for total in range(3000):
-        for mine, chance in dealt.items():
-            if mine <= largest:
-                found[mine] += (1.0 - alpha) * alpha**total * chance
-        after = defaultdict(float)
-        for mine, chance in dealt.items():
-            success = (1 + parties * mine) / (parties * (1 + total))
-            after[min(mine + 1, largest + 1)] += chance * success
-            after[mine] += chance * (1.0 - success)
-        dealt = after
-        if alpha**total < 1e-16:
-            break
-    return found
 
 
 def difference_law(one):
@@ -109,21 +88,6 @@ def test_lots_are_uniform_below_every_bound(bound):
     assert bound == 1 or stats.chisquare(seen).pvalue > FALSE_ALARM
 
 
-@pytest.mark.parametrize(("scale", "parties"), [(0.4, 2), (3.0, 1), (3.0, 7), (20.0, 3)])
-def test_the_log_series_adds_up_to_what_polyas_urn_deals_out(scale, parties):
-    # Panjer's recursion: g P(g) = sum_k k intensity(k) P(g - k), intensity = alpha^k / (k parties).
-    largest = 40
-    alpha = math.exp(-1.0 / scale)
-    compound = [(1.0 - alpha) ** (1.0 / parties)]
-    for g in range(1, largest + 1):
-        terms = (alpha**k / parties * compound[g - k] for k in range(1, g + 1))
-        compound.append(sum(terms) / g)
-    np.testing.assert_allclose(compound, urn_law(scale, parties, largest), rtol=1e-9, atol=1e-15)
-    np.testing.assert_allclose(
-        compound, negative_binomial_law(scale, parties)[: largest + 1], rtol=1e-9, atol=1e-15
-    )
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("scale", "parties", "reach"),
@@ -148,22 +112,6 @@ def test_as_many_shares_as_parties_sum_to_the_discrete_laplace(parties):
     exact = np.concatenate([one_sided[:0:-1], one_sided]) * math.tanh(0.5 / scale)
     assert exact.sum() == pytest.approx(1.0)  # (1 - alpha) / (1 + alpha) = tanh(1 / (2 scale))
     assert chi_square(shares.reshape(parties, sums).sum(axis=0), exact, 30) > FALSE_ALARM
-
-
-@pytest.mark.slow
-def test_shares_beyond_the_parties_only_add_independent_noise():
-    # The law of the sum of 5 + 3 shares is the Laplace's, convolved with that of 3 more shares.
-    scale, parties, extra, sums = 6.5, 5, 3, 20_000
-    shares = laplace_shares(
-        scale=scale,
-        parties=parties,
-        count=(parties + extra) * sums,
-        random_bytes=fixed_bytes("extra"),
-    )
-    ones = np.arange(2000)
-    total = stats.nbinom.pmf(ones, (parties + extra) / parties, -math.expm1(-1.0 / scale))
-    draws = shares.reshape(parties + extra, sums).sum(axis=0)
-    assert chi_square(draws, difference_law(total), 40) > FALSE_ALARM
 
 
 @pytest.mark.slow

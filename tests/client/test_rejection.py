@@ -17,7 +17,6 @@ from shoal_holder.noise import (
     SLOTS,
     FairBits,
     Randomness,
-    draw,
     gaussian_envelope,
     gaussian_weights,
     is_below,
@@ -210,20 +209,6 @@ def test_floating_point_is_closer_to_the_weights_than_the_margin_grants(envelope
         exact = weight(envelope, x)
         error = abs(mpmath.mpf(float(envelope.weights.approximate(np.array([x]))[0])) - exact)
         assert error <= max(exact * mpmath.mpf(MARGIN) / 2**8, mpmath.mpf(2) ** -100)
-
-
-@pytest.mark.parametrize("label", ["one", "two", "three"])
-def test_how_much_randomness_is_taken_follows_from_the_trials_that_failed(label):
-    randomness, wanted = Recorder(label), 5000
-    drawn = draw(wanted, gaussian_envelope(6.0), randomness, signed=True)
-    assert drawn.shape == (wanted,)
-    replay = Recorder(label)
-    have = 0
-    for first, second in zip(randomness.seen[::2], randomness.seen[1::2], strict=True):
-        assert len(first) == len(second) == wanted - have + (wanted - have) // 4 + 16
-        values, kept, signs = gaussian_envelope(6.0).trials(len(first), replay)
-        have = min(wanted, have + int((kept & ~(signs & (values == 0))).sum()))
-    assert have == wanted
 
 
 def test_of_many_proposals_those_that_are_kept_come_back_in_order():

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 from tests.containers.compose import ROOT, docker, run
-from tests.containers.ledger import ROW
 
 IMAGES = ("shoal-compute", "shoal-aggregator", "shoal-trainer", "shoal-client", "shoal-analyst")
 
@@ -24,10 +23,3 @@ def tag() -> Iterator[str]:
     finally:
         for image in IMAGES:
             docker("image", "rm", "--force", f"{image}:{tag}")
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    for report in terminalreporter.getreports("passed"):
-        for name, row in report.user_properties:
-            if name == ROW:
-                terminalreporter.write_line(str(row))

@@ -1,4 +1,4 @@
-"""REST: the page that shows a whole job by curl alone, and Schemathesis against the services."""
+"""REST: the page that shows a whole job by curl alone."""
 
 import json
 import os

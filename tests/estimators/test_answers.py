@@ -12,30 +12,9 @@ from shoal.estimators import (
     NotFittedError,
 )
 from shoal_studies.catalogue.regression import MeasuredRegressionPosterior, Verdict
-from shoal_studies.simulation import SimulatedFederation
+from tests.estimators.test_estimators import FEATURES, federation
 
-CLIENTS = 800
-FEATURES = {"age": (18, 90), "dose": (0, 10)}
 COLUMNS = {**FEATURES, "pressure": (60, 220)}
-
-
-def table(seed: int = 1) -> dict[str, np.ndarray]:
-    generator = np.random.default_rng(seed)
-    age, dose = generator.uniform(18, 90, CLIENTS), generator.uniform(0, 10, CLIENTS)
-    chance = 1 / (1 + np.exp(-(dose - 5) / 2))
-    return {
-        "age": age,
-        "dose": dose,
-        "pressure": 90 + 0.5 * age + 2 * dose + generator.normal(0, 6, CLIENTS),
-        "recovered": (generator.uniform(size=CLIENTS) < chance).astype(float),
-        "visits": generator.poisson(np.exp(0.2 * dose - 0.5)).astype(float),
-    }
-
-
-def federation(seed: int = 1) -> SimulatedFederation:
-    return SimulatedFederation(
-        table(), epsilon=50.0, delta=1e-5, dropouts=5, colluders=5, seed=seed
-    )
 
 
 def posterior() -> MeasuredRegressionPosterior:

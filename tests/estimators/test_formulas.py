@@ -14,7 +14,6 @@ from shoal.estimators import (
     PoissonRegression,
 )
 from shoal.formulas import Known, features_of, parse, single
-from shoal.jobs.federation import Federation
 from shoal_protocol.queries.columns import (
     Centred,
     ColumnBounds,
@@ -28,6 +27,7 @@ from shoal_protocol.queries.columns import (
 )
 from shoal_protocol.trust.dictionary import Flag, Number
 from shoal_studies.simulation import SimulatedFederation
+from tests.estimators.test_counting import Agreed
 
 VARIABLES: dict[str, Any] = {
     "age": (18, 90),
@@ -291,21 +291,8 @@ def test_an_offset_and_weights_are_parts_of_formulas_or_named_columns() -> None:
     for each in parts:
         assert each.set_params(variables=EXPOSED).to_task() == named.to_task()
         assert clone(each).get_params() == each.get_params()
-    there = Agreed(dict(Known.given(EXPOSED, "variables").variables))
+    there = Agreed(*Known.given(EXPOSED, "variables").variables.values())
     for each in (*parts, PoissonRegression(features={"age": (18, 90)}, target={"visits": (0, 60)})):
         with pytest.raises(InterruptedError) as told:
             each.set_params(variables=None).fit(there)
         assert told.value.args[0].offset == (None if each.formula is None else years)
-
-
-class Agreed(Federation):
-    """A federation that has a dictionary."""
-
-    def __init__(self, variables: dict[str, Any] | None) -> None:
-        self._variables = variables
-
-    def variables(self) -> dict[str, Any]:
-        return self._variables or {}
-
-    def submit(self, task: Any) -> Any:
-        raise InterruptedError(task)

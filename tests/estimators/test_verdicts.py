@@ -20,7 +20,7 @@ from shoal_studies.registry import learner_for
 from shoal_studies.simulation import Federation, run
 
 AGE, WAGE, SCHOOL = (16.0, 95.0), (0.0, 60.0), (0.0, 20.0)
-MONTHS, CENTS = (192.0, 1140.0), (500.0, 6000.0)
+MONTHS = (192.0, 1140.0)
 
 
 def workers(count: int = 4000) -> dict[str, np.ndarray]:

@@ -103,16 +103,3 @@ def test_an_example_asks_the_real_federation_whose_directory_it_is_given(
     with pytest.raises(Opened) as raised:
         runpy.run_path(str(path))
     assert raised.value.args == ("my-federation/parties/analyst", "my-federation/consortium")
-
-
-@pytest.mark.parametrize("path", SCRIPTS, ids=stem)
-def test_an_example_becomes_a_notebook(path: Path) -> None:
-    """Its cells begin as the percent format has them, with a heading first."""
-    lines = path.read_text().splitlines()
-    assert lines[0] == "# %% [markdown]"
-    assert lines[1].startswith("# # ")
-    for number, line in enumerate(lines):
-        if line == "# %% [markdown]":
-            assert lines[number + 1].startswith("# ")
-        elif line.startswith("# %%"):
-            assert line == "# %%" and lines[number + 1]

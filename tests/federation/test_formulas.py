@@ -82,15 +82,3 @@ async def test_a_formula_is_learned_and_data_holders_evaluate_its_terms(
         *("spline(age)[1]", "spline(age)[2]", "spline(age)[3]", "age:treated", "pressure"),
     )
     await audit(surveyed)  # what each holder sent is what its records' terms are, and its noise
-
-
-async def test_a_data_holder_does_not_answer_for_a_variable_that_its_owner_does_not_allow(
-    surveyed: Federation,
-) -> None:
-    hidden = HOLDER_POLICY.model_copy(update={"columns": ("age", "pressure", "smoker")})
-    dictionary = await surveyed.after(surveyed.analyst.dictionary())
-    task: Any = LinearRegressionInBounds(formula=FORMULA, method="plain").to_task(
-        dictionary.named()
-    )
-    request = surveyed.request(task=task).body
-    assert hidden.refusal(request) == "this data holder does not allow the column 'treated'"

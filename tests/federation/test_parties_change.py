@@ -109,8 +109,10 @@ async def certified(federation: Federation, job: str, newest: Consortium) -> Any
     return verify_certificate(answer.content, newest.signed_manifest.encode()).certificate
 
 
-@pytest.mark.parametrize("restarts", [False, True], ids=["running", "restarted"])
-@pytest.mark.parametrize("name", ["compute-1", "aggregator", "trainer"])
+@pytest.mark.parametrize(
+    ("name", "restarts"),
+    [("compute-1", False), ("compute-1", True), ("aggregator", True), ("trainer", True)],
+)
 async def test_a_round_ends_by_the_keys_it_began_with_and_the_next_has_the_new_ones(
     trust: Trust, tmp_path: Path, name: str, restarts: bool
 ) -> None:

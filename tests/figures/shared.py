@@ -10,6 +10,3 @@ DATA = SHARED / "data"
 with_data = pytest.mark.skipif(
     not DATA.is_dir(), reason=f"the data sets are not in {DATA}: make figures fetches them"
 )
-with_reference = pytest.mark.skipif(
-    not (SHARED / "reference").is_dir(), reason=f"no measured figures in {SHARED / 'reference'}"
-)

@@ -1,16 +1,13 @@
 """The methods as published: their formulas, their search, and what they really spend."""
 
-import json
 import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from figures import authors
 from figures.published import METHODS, Setting, classical_sd, fit, moment_sensitivity
 from figures.published_search import GRID, summed_scores
-from tests.figures.shared import SHARED, with_reference
 
 SETTING = Setting(
     epsilon=1.0,
@@ -77,21 +74,3 @@ def test_the_batched_search_scores_as_one_fit_after_another_would():
     noise = 3.0 * generator.standard_normal((2, 2, 3))
     found = summed_scores(x, y, noise, "absolute_error")
     assert found == pytest.approx(one_by_one(x, y, noise))
-
-
-@with_reference
-def test_the_authors_figures_are_those_that_were_measured():
-    measured = json.loads((SHARED / "reference" / "fig2_authors.json").read_text())["results"]
-    names = ("true", "clipped", "noisy", "cl_true_TA_DP", "noisy_ind", "cl_noisy_ind", "scaling")
-    keys = [authors.key(epsilon) for epsilon in authors.FIGURE2_EPSILONS]
-    for name, by_method in authors.MEDIAN_ERROR.items():
-        for method, theirs in zip(METHODS, names, strict=True):
-            by_price = measured[name]["mae"][theirs]
-            assert by_method[method] == tuple(by_price[each]["median"] for each in keys)
-    measured = json.loads((SHARED / "reference" / "fig3_authors.json").read_text())["dev"]
-    labels = ("NP", "proj NP", "TA", "proj TA", "DDP", "proj DDP", "input perturbed")
-    keys = [authors.key(epsilon) for epsilon in authors.FIGURE3_EPSILONS]
-    for method, label in zip(METHODS, labels, strict=True):
-        by_price = measured[f"authors d=1e-4: {label}"]
-        found = authors.MEAN_RANK_CORRELATION[method]
-        assert found == tuple(by_price[each]["mean"] for each in keys)

@@ -12,7 +12,6 @@ from pydantic import ValidationError
 
 from shoal_protocol.queries import (
     ClassScoreSum,
-    ColumnMoments,
     HazardScoreSum,
     NoiseBlock,
     NoiseDesign,
@@ -201,14 +200,6 @@ class NotWeighted(OutOfTheBall):
         return np.column_stack([found[:, :-1] * norms, found[:, -1]])
 
 
-class WeightsOverTheirMiddle(OutOfTheBall):
-    """A record's weight over the middle of its bounds, not over the largest."""
-
-    def _parted(self, boxed):
-        rows, shares = super()._parted(boxed)
-        return rows, 2.0 * shares
-
-
 class TargetAsLongAsFeatures(WeightedRowMatrix):
     """t forgotten, and rows not checked in integers."""
 
@@ -219,15 +210,6 @@ class TargetAsLongAsFeatures(WeightedRowMatrix):
 
     def _on_the_lattice(self, arranged):
         return np.trunc(arranged * self.grid).astype(np.int64)
-
-
-class TargetOutOfTheBall(WeightedRowMatrix):
-    """Noise for features alone in their ball."""
-
-    def design(self, mechanism):
-        design = super().design(mechanism)
-        part = (self.feature_radius / self.radius) ** 2
-        return NoiseDesign(sensitivity=part * design.sensitivity, blocks=design.blocks)
 
 
 class OfSeveralClasses(ClassScoreSum):
@@ -247,24 +229,6 @@ class OfSeveralClasses(ClassScoreSum):
         return np.trunc(arranged * self.grid).astype(np.int64)
 
 
-class RootForgotten(ClassScoreSum):
-    """Scores over R alone, for a norm of residuals of 1, and not checked in integers."""
-
-    _on_the_lattice = OfSeveralClasses._on_the_lattice
-
-    def _arranged(self, boxed):
-        return math.sqrt(2.0) * super()._arranged(boxed)
-
-
-class OfOneClassAlone(ClassScoreSum):
-    """Noise as for scores of one class: in L1 half a score's length is forgotten."""
-
-    def design(self, mechanism):
-        design = super().design(mechanism)
-        part = math.sqrt(0.5) if mechanism == GAUSSIAN else 0.7
-        return NoiseDesign(sensitivity=part * design.sensitivity, blocks=design.blocks)
-
-
 class HazardsNotShrunk(HazardScoreSum):
     """(k d, k m, (D - M) x) / (c R): f forgotten, and rows not checked in integers."""
 
@@ -274,24 +238,6 @@ class HazardsNotShrunk(HazardScoreSum):
         rows = np.column_stack([np.full(len(boxed), self.intercept), boxed[:, :-2]])
         norms = np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), self.radius)
         return super()._arranged(boxed) * (norms / self.radius)
-
-
-class FollowedForLonger(HazardScoreSum):
-    """Records are followed until their hazard is 4 c, and rows not checked in integers."""
-
-    _on_the_lattice = OfSeveralClasses._on_the_lattice
-
-    def _arranged(self, boxed):
-        longer = self.model_copy(update={"hazard_cut": 4.0 * self.hazard_cut})
-        return 4.0 * HazardScoreSum._arranged(longer, boxed)
-
-
-class HazardsForHalfTheNoise(HazardScoreSum):
-    """Noise as if a record in another's place changed no more than one left out."""
-
-    def design(self, mechanism):
-        design = super().design(mechanism)
-        return NoiseDesign(sensitivity=0.6 * design.sensitivity, blocks=design.blocks)
 
 
 def with_scales(design, scales):
@@ -304,95 +250,12 @@ def with_scales(design, scales):
     return NoiseDesign(sensitivity=design.sensitivity, blocks=tuple(blocks))
 
 
-class SquaresWithLessNoise(ScoreSum):
-    """Squares' noise as wide as scores', at the sensitivity for wider."""
-
-    def design(self, mechanism):
-        return with_scales(super().design(mechanism), (1.0, 1.0, None, None))
-
-
-class SquaresOfOneRecord(ScoreSum):
-    """Squares' noise for a record's squares, not for those of a client's sum."""
-
-    def design(self, mechanism):
-        return with_scales(super().design(mechanism), (1.0, 2.0, None, None))
-
-
-class ShrunkBeforeItIsTurned(OutOfTheBall):
-    """f of x, not of z = A x."""
-
-    def _arranged(self, boxed):
-        found = super()._arranged(boxed)
-        x = np.column_stack([np.full(len(boxed), self.intercept), boxed[:, :-1]])
-        lengths = (np.linalg.norm(each, axis=1) for each in (self._turned(x), x))
-        norms, instead = (np.maximum(each, self.radius) for each in lengths)
-        return np.column_stack([found[:, :-1] * (norms / instead)[:, None], found[:, -1]])
-
-
-class CutForNothing(ScoreSum):
-    """Noise for scores and squares: the number of cut residuals is forgotten."""
-
-    def design(self, mechanism):
-        design = super().design(mechanism)
-        part = math.sqrt(4.0 / 4.25)
-        if mechanism == LAPLACE:
-            part = 1.0 - 0.5 / (2.0 * math.sqrt(self.width + 1) + 0.5)
-        return NoiseDesign(sensitivity=part * design.sensitivity, blocks=design.blocks)
-
-
-class SquaresForNothing(ScoreSum):
-    """Noise for scores and cut residuals. In L2 it is the same, for opposite scores."""
-
-    def design(self, mechanism):
-        design = super().design(mechanism)
-        if mechanism == GAUSSIAN:
-            return NoiseDesign(
-                sensitivity=design.sensitivity * math.sqrt(1.25 / 1.5), blocks=design.blocks
-            )
-        part = (2.0 * math.sqrt(self.width) + 0.5) / (2.0 * math.sqrt(self.width + 1) + 0.5)
-        return NoiseDesign(sensitivity=part * design.sensitivity, blocks=design.blocks)
-
-
-class SumsAlone(ColumnMoments):
-    """Noise for sums where squares are sent, too: in L1 2 m, not 9/4 m."""
-
-    def design(self, mechanism):
-        design = super().design(mechanism)
-        part = math.sqrt(0.9) if mechanism == GAUSSIAN else 2.0 / 2.25
-        return NoiseDesign(sensitivity=part * design.sensitivity, blocks=design.blocks)
-
-
-class ColumnsSquaresWithLessNoise(ColumnMoments):
-    """Squares' noise .55 times that of sums, in L1 .8 times."""
-
-    def design(self, mechanism):
-        scale = 0.55 if mechanism == GAUSSIAN else 0.8
-        return with_scales(super().design(mechanism), (None, scale, None))
-
-
-class SquaresInTheDatasUnits(ColumnMoments):
-    """Squares of columns that are not cut."""
-
-    def summed(self, rows):
-        sums = super().summed(rows)
-        sums[len(self.columns) : -1] *= 2
-        return sums
-
-
 PLANTED = [
-    *(make_query(kind, 4) for kind in (SquaresWithLessNoise, CutForNothing, SquaresForNothing)),
-    make_query(SquaresOfOneRecord, 4, records=3),
-    make_query(ShrunkBeforeItIsTurned, 3, basis=((2.0,), (1.0, 3.0))),
     make_query(ResidualsNotCut, 4),
     make_query(NotWeighted, 4, intercept=0.3),
-    make_query(WeightsOverTheirMiddle, 4, record_weights=True),
-    *(make_query(kind, 4, radius=0.9) for kind in (TargetAsLongAsFeatures, TargetOutOfTheBall)),
-    make_query(SumsAlone, 4),
-    *(make_query(kind, 4) for kind in (ColumnsSquaresWithLessNoise, SquaresInTheDatasUnits)),
+    make_query(TargetAsLongAsFeatures, 4, radius=0.9),
     make_query(OfSeveralClasses, 7, classes=5),
-    *(make_query(kind, 4) for kind in (RootForgotten, OfOneClassAlone)),
     make_query(HazardsNotShrunk, 4, radius=0.5),
-    *(make_query(kind, 4) for kind in (FollowedForLonger, HazardsForHalfTheNoise)),
 ]
 
 

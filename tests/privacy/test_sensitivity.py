@@ -23,7 +23,6 @@ from shoal_protocol.queries import (
     FirstMoments,
     GradientSum,
     HazardScoreSum,
-    NoiseDesign,
     NormCounts,
     PredictionScores,
     Query,
@@ -391,8 +390,10 @@ def test_pitfall_15_columns_with_extreme_bounds_do_not_exceed_the_sensitivity(
 @pytest.mark.parametrize("kind", SEARCHES)
 def test_pitfall_15_what_is_not_a_finite_number_is_refused(kind, bad):
     query = make_query(kind, 3, radius=1.0, intercept=0.5, records=2)
-    with pytest.raises(ValueError, match="not a finite number"):
-        query.encode(np.array([[0.0, 0.0, 0.0], [0.0, bad, 0.0]]))
+    records = np.array([[7.25, 7.25, 7.25], [7.25, bad, 7.25]])
+    with pytest.raises(ValueError, match=r"record 1, .*not a finite number") as refusal:
+        query.encode(records)
+    assert "7.25" not in str(refusal.value) and str(bad) not in str(refusal.value)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -447,63 +448,6 @@ def test_pitfall_15_no_term_exceeds_the_sensitivity_that_is_declared_of_its_colu
         assert not found.exceeds and found.distance > 0.3
 
 
-def known_number_of_records(design, query):
-    """The number of a client's records taken for fixed, as if each client had one."""
-    return design.sensitivity - query.grid**2 / design.blocks[-1].relative_scale
-
-
-def normalised_bound_not_squared(design, query):
-    """Sensitivity c where c^2 is due: the bound of a value, not of its square."""
-    return math.sqrt(design.sensitivity)
-
-
-def half(design, query):
-    """Adding or leaving out a client in a ball, where replacing is due."""
-    return design.sensitivity / 2.0
-
-
-def one_rounding_step_less(design, query):
-    """A bound for the rows before rounding, if rounding could add nothing."""
-    return design.sensitivity * (1.0 - 2.0 / query.grid)
-
-
-def one_record_less(design, query):
-    return design.sensitivity * (query.records_per_client - 1) / query.records_per_client
-
-
-def the_other_norm(design, query):
-    """L2 declared where the mechanism needs L1."""
-    return design.sensitivity / math.sqrt(query.dimension)
-
-
-TO_THE_STEP = [  # reached up to a step of rounding, also in L1
-    kind
-    for kind in SEARCHES
-    if kind not in {WeightedRowMatrix, ScoreSum, ClassScoreSum, HazardScoreSum}
-]
-FAULTS = [
-    *((half, make_query(kind, 4, records=2)) for kind in SEARCHES),
-    *((normalised_bound_not_squared, make_query(kind, 4)) for kind in SEARCHES),
-    *((normalised_bound_not_squared, make_query(kind, 4, radius=0.9)) for kind in SEARCHES),
-    *((one_rounding_step_less, make_query(kind, 4)) for kind in TO_THE_STEP),
-    *((one_record_less, make_query(kind, 2, records=3)) for kind in SEARCHES),
-    (known_number_of_records, make_query(SecondMoments, 3, intercept=1.0)),
-    (known_number_of_records, make_query(ScoreSum, 4)),
-]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-@pytest.mark.parametrize(("fault", "query"), FAULTS)
-def test_a_planted_sensitivity_that_is_too_small_is_caught(fault, query, mechanism):
-    assert search(faulty(query, fault), mechanism, starts=12, seed=1).exceeds
-
-
-@pytest.mark.parametrize("kind", SEARCHES)
-def test_a_planted_l2_bound_for_the_laplace_mechanism_is_caught(kind):
-    assert search(faulty(make_query(kind, 4), the_other_norm), LAPLACE, starts=12, seed=1).exceeds
-
-
 def test_a_planted_row_outside_its_ball_is_caught():
     # Rounding to the nearest instead of towards zero lets rows grow.
     class Nearest(SecondMoments):
@@ -518,17 +462,6 @@ def test_a_planted_row_outside_its_ball_is_caught():
     assert not search(
         make_query(SecondMoments, 4, radius=0.9, grid_bits=5), GAUSSIAN, starts=12, seed=1
     ).exceeds
-
-
-def faulty(query, fault):
-    """Return `query` as it would be if it declared what `fault` makes of its sensitivity."""
-
-    class Faulty(type(query)):
-        def design(self, mechanism):
-            design = super().design(mechanism)
-            return NoiseDesign(sensitivity=fault(design, self), blocks=design.blocks)
-
-    return Faulty.model_validate(query.model_dump())
 
 
 SCORES = {ScoreSum, ClassScoreSum, HazardScoreSum}

@@ -16,9 +16,9 @@ import pytest
 from audit import scenarios
 from audit.neighbours import worst_neighbours
 from shoal_agent.data_holder import DataHolder
-from shoal_protocol.sharing import schemes, shamir, summation
+from shoal_protocol.sharing import schemes, shamir
 from shoal_protocol.sharing.schemes import ADDITIVE, Sharing, ThresholdSharing
-from shoal_protocol.sharing.shares import SEED_BYTES, RandomBytes, Share, ShareKind
+from shoal_protocol.sharing.shares import SEED_BYTES, RandomBytes, Share
 from tests.privacy.uniformity import bits_p, correlation_p, difference_p, p_values
 from tests.world.adding import added
 from tests.world.chance import fixed_bytes
@@ -124,15 +124,6 @@ def test_no_share_below_the_threshold_is_related_to_the_input(
     assert min(correlation_p(shares, inputs, modulus_of(scheme))) > LEVEL
 
 
-def test_all_shares_together_are_related_to_the_input() -> None:
-    inputs = np.linspace(-(2.0**50), 2.0**50, RUNS).astype(np.int64)
-    for scheme in (ADDITIVE, ThresholdSharing(threshold=2)):
-        shares = seen(scheme, NODES, range(NODES), inputs[:, None], fixed_bytes("all"))
-        total = summation.combine(scheme, dict(enumerate(shares)), nodes=NODES)
-        assert total is not None
-        assert np.array_equal(summation.decode(scheme, total.total), inputs)
-
-
 def test_given_the_total_the_other_nodes_sums_are_uniform_whoever_added_what() -> None:
     # M - 1 nodes and the published total: what they know beyond the total are their own sums.
     draw = fixed_bytes("sums")
@@ -233,16 +224,6 @@ def test_each_residue_comes_from_exactly_eight_words_and_the_modulus_from_none(
 
     assert np.all(shamir.uniform(read, 8) == residue)
     assert next(stream, None) is None  # all sixteen were read, and eight of them passed over
-
-
-def test_masks_are_the_key_stream_itself_so_that_each_ring_element_comes_from_one_word() -> None:
-    seed = bytes(range(SEED_BYTES))
-    words = schemes.expand(seed, 4)
-    shares = ADDITIVE.split(
-        np.zeros(4, np.uint64), holder=0, nodes=2, random_bytes=lambda size: seed
-    )
-    assert np.array_equal(words_of(ADDITIVE, shares[0], 4) + words, np.zeros(4, np.uint64))
-    assert [share.kind for share in shares] == [ShareKind.VECTOR, ShareKind.SEED]
 
 
 def test_seeds_come_from_the_operating_systems_generator() -> None:

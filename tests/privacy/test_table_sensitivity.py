@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from shoal_protocol.queries import Axis, Column, EdgeCut, LevelCut, NoiseDesign, Table, Tables
+from shoal_protocol.queries import Axis, Column, EdgeCut, LevelCut, Table, Tables
 from shoal_protocol.queries.columns import Power, Term
 from shoal_protocol.queries.sums import tables_from
 from tests.privacy.sensitivity_search import EXTREME_FLOATS, exceeds, largest_distance
@@ -100,34 +100,6 @@ def test_pitfall_15_what_is_infinite_is_not_counted(bad):
         make().encode(np.array([[0.0, bad]]))
     with pytest.raises(ValueError, match="at most 1 records"):
         make().encode(np.zeros((2, 2)))
-
-
-@pytest.mark.parametrize(("mechanism", "part"), [(GAUSSIAN, math.sqrt(0.5)), (LAPLACE, 0.5)])
-def test_a_planted_bound_for_adding_a_client_or_for_fewer_tables_is_caught(mechanism, part):
-    def faulty(change):
-        class Faulty(Tables):
-            def design(self, mechanism):
-                return change(super().design(mechanism))
-
-        return Faulty.model_validate(make().model_dump())
-
-    def added(design):
-        return NoiseDesign(sensitivity=part * design.sensitivity, blocks=design.blocks)
-
-    def unscaled(design):  # as if each table had the round's noise
-        blocks = [
-            block.__class__(
-                coordinates=block.coordinates, relative_scale=min(block.relative_scale, 1)
-            )
-            for block in design.blocks
-        ]
-        fewer = make(TREE[1:]).design(mechanism).sensitivity
-        return NoiseDesign(sensitivity=fewer, blocks=tuple(blocks))
-
-    one, other = np.array([[0.0, 5.0]]), np.array([[math.nan, math.nan]])
-    for change in (added, unscaled):
-        assert exceeds(faulty(change), mechanism, one, other)
-    assert not exceeds(make(), mechanism, one, other)
 
 
 @pytest.mark.parametrize(

@@ -92,23 +92,6 @@ def test_the_price_of_calibrated_noise_never_exceeds_what_it_was_made_for(
 
 
 @given(
-    federation=federations,
-    present=st.floats(0.0, 1.0),
-    mu=st.floats(0.01, 10.0),
-)
-def test_every_releasable_cohort_less_the_colluders_still_has_the_full_noise(
-    federation, present, mu
-):
-    assume(federation["population"] > federation["dropouts"] + federation["colluders"] + 1)
-    noise = noise_for("discrete_gaussian", sensitivity=1000.0, cost=Cost.gaussian(mu), **federation)
-    dropouts = federation["dropouts"]
-    cohort = federation["population"] - dropouts + round(present * dropouts)
-    honest_others = cohort - federation["colluders"] - 1
-    part = noise.part(1.0, parties=1)
-    assert 1000.0 / math.sqrt(part.variance(clients=honest_others)) <= mu
-
-
-@given(
     epsilon=st.floats(0.1, 50.0),
     delta=st.sampled_from([0.0, 1e-9, 1e-5, 0.1]),
     pure=st.floats(0.0, 60.0),

@@ -201,11 +201,3 @@ def test_any_json_in_any_place_is_refused(data: st.DataObject) -> None:
     value = data.draw(json_values)
     if canonical_json(value) != canonical_json(at_path(WIRE, path)):
         refuse(canonical_json(replaced(WIRE, path, value)))
-
-
-@given(st.data())
-def test_any_piece_of_a_certificate_in_place_of_any_other_is_refused(data: st.DataObject) -> None:
-    path, source = data.draw(st.sampled_from(PATHS)), data.draw(st.sampled_from(PATHS))
-    if at_path(WIRE, source) == at_path(WIRE, path):
-        return
-    refuse(canonical_json(replaced(WIRE, path, at_path(WIRE, source))))

@@ -136,26 +136,6 @@ def test_whoever_is_lost_the_plain_sum_is_the_total_of_all_that_can_be_summed(
             assert total.tolist() == np.sum([secret(each) for each in holders], axis=0).tolist()
 
 
-@WITH_SCHEMES
-def test_weights_are_of_as_many_nodes_as_open_an_answer_and_of_no_committee_with_fewer(
-    sharing: Sharing, nodes: int
-) -> None:
-    for size in range(nodes + 1):
-        for among in itertools.combinations(range(nodes), size):
-            for start in range(nodes):
-                members = sharing.members(holder=start, nodes=nodes)
-                used = [
-                    node
-                    for node in members
-                    if committee_sums.weight(
-                        sharing, start=start, node=node, among=among, nodes=nodes
-                    )
-                ]
-                there = [node for node in members if node in among]
-                needed = sharing.opening(nodes)
-                assert used == (there[:needed] if len(there) >= needed else [])
-
-
 def test_masks_hide_the_total_of_a_committee_that_shares_no_node_with_another() -> None:
     """Without them the first three nodes' sums would add up to the first data holder's answer."""
     sharing, nodes = AdditiveSharing(committee=3), 6

@@ -1,7 +1,6 @@
 """Signed documents: what changes is detected, what is refused is refused without an echo."""
 
 import importlib
-import json
 import pkgutil
 import traceback
 from collections.abc import Iterator
@@ -11,21 +10,18 @@ import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nacl.signing import SigningKey
 
 import shoal_protocol
 import shoal_studies
 from shoal_protocol.jobs.membership import Approval, check_approval
-from shoal_protocol.rounds import attestations
 from shoal_protocol.trust import dictionary, manifest
 from shoal_protocol.trust.dictionary import DataDictionary, Number
-from shoal_protocol.wire.documents import Document, Role, Signed, decode, describe, sign
-from shoal_protocol.wire.encoding import canonical_json, sha256
+from shoal_protocol.wire.documents import Document, Role, Signed, decode, describe
+from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.errors import (
     BadSignature,
     MalformedDocument,
     ProtocolError,
-    UnsupportedVersion,
 )
 from tests.world import examples
 from tests.world.crowd_examples import CROWD_CONSORTIUM, CROWD_DOCUMENTS
@@ -114,14 +110,6 @@ def test_a_document_comes_back_from_its_wire_form(kind: str) -> None:
     assert decode(signed.encode(), *every_document()).encode() == signed.encode()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_signature_and_digest_cover_the_domain_prefix_and_the_canonical_body(kind: str) -> None:
-    signed = DOCUMENTS[kind]
-    body = canonical_json(json.loads(signed.encode())["body"])
-    assert signed.body.message() == f"shoal/v1/{kind}\n".encode() + body
-    assert signed.digest == sha256(kind, body)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_change_of_any_field_is_refused_and_never_echoed(kind: str) -> None:
@@ -189,44 +177,6 @@ def test_a_signature_over_one_kind_is_none_over_another_with_the_same_fields() -
         CONSORTIUM.verify(forged)
 
 
-@pytest.mark.parametrize("version", [0, 2, 10, -1, 1.5, "1", True, None, [1]])
-def test_another_version_is_unsupported_and_not_malformed(version: object) -> None:
-    signed = DOCUMENTS["vote"]
-    with pytest.raises(UnsupportedVersion):
-        decode(
-            canonical_json(replaced(signed.to_json(), ("body", "version"), version)),
-            attestations.Vote,
-        )
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        str.upper,
-        lambda hex_: " " + hex_,
-        lambda hex_: hex_ + "\n",
-        lambda hex_: hex_[:-2],
-        lambda _: "",
-    ],
-    ids=["upper case", "a space before", "a line end", "cut short", "empty"],
-)
-def test_a_signature_has_one_way_of_being_written(change: Any) -> None:
-    signed = DOCUMENTS["vote"]
-    wire = replaced(signed.to_json(), ("signature",), change(signed.signature))
-    with pytest.raises(MalformedDocument):
-        decode(canonical_json(wire), attestations.Vote)
-
-
-@given(st.integers(0, 511))
-def test_every_bit_of_a_signature_counts(bit: int) -> None:
-    signed = DOCUMENTS["vote"]
-    signature = bytearray.fromhex(signed.signature)
-    signature[bit // 8] ^= 1 << bit % 8
-    forged = Signed(signed.body, signed.signer, signature.hex())
-    with pytest.raises(BadSignature):
-        forged.verify_signature(signing_key("compute-1").verify_key)
-
-
 def test_a_signature_with_the_group_order_added_to_its_scalar_is_refused() -> None:
     # Ed25519 is malleable where S is not checked to be below L (RFC 8032, section 8.4)
     order = 2**252 + 27742317777372353535851937790883648493
@@ -236,13 +186,6 @@ def test_a_signature_with_the_group_order_added_to_its_scalar_is_refused() -> No
     forged = Signed(signed.body, signed.signer, (raw[:32] + scalar.to_bytes(32, "little")).hex())
     with pytest.raises(BadSignature):
         forged.verify_signature(signing_key("compute-1").verify_key)
-
-
-@given(st.binary(min_size=32, max_size=32))
-def test_a_signature_by_any_other_key_is_refused(other: bytes) -> None:
-    body = DOCUMENTS["vote"].body
-    with pytest.raises(BadSignature):
-        CONSORTIUM.verify(sign(body, "compute-1", SigningKey(other)))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -48,21 +48,6 @@ def lattice_delta(scale: float, shift: int, epsilon: float) -> float:
     return math.fsum(kept[log_loss > epsilon])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mu", [0.2, 1.0, 5.0])
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0, 20.0])
-def test_noise_that_is_fine_enough_costs_no_more_than_continuous_noise(mu, epsilon):
-    scale, clients = 100_000.0, 25
-    noise = DiscreteGaussianNoise(scale=scale)
-    assert noise.is_fine_enough(design((1, 1.0)), parties=clients, mu=mu)
-    total = scale * math.sqrt(clients)
-    shift = round(mu * total)
-    true = lattice_delta(total, shift, epsilon)
-    claimed = mechanisms.gaussian_delta(epsilon=epsilon, mu=shift / total)
-    assert true <= claimed
-    assert true == pytest.approx(claimed, rel=1e-3, abs=1e-12)
-
-
 def test_coarse_noise_is_not_accounted_as_continuous():
     many = 10**12  # so that only the scale of one client's noise can be too small
     assert not DiscreteGaussianNoise(scale=3.9).is_fine_enough(

@@ -58,16 +58,6 @@ def test_an_integer_that_has_no_residue_of_its_own_is_refused(value: int) -> Non
         shamir.to_field(np.array([0, value], np.int64))
 
 
-def test_the_one_word_that_would_not_be_uniform_is_passed_over() -> None:
-    # the lowest 61 bits of the second, third and fifth word are p itself
-    words = iter([5, MODULUS, MODULUS + 2**62, 2**61 + 7, 2**64 - 1, 9, 11])
-
-    def draw(count: int) -> np.ndarray:
-        return as_vector([next(words) for _ in range(count)])
-
-    assert shamir.uniform(draw, 4).tolist() == [5, 7, 9, 11]
-
-
 @given(st.sets(st.integers(0, 300), min_size=1, max_size=8), st.integers(0, 300), st.data())
 def test_lagranges_weights_give_a_polynomials_value_anywhere(points, x, data) -> None:
     coefficients = data.draw(st.lists(residues, min_size=len(points), max_size=len(points)))

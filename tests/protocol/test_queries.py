@@ -231,16 +231,6 @@ def test_columns_are_centred_scaled_and_cut():
     assert rows[:, 0].tolist() == [1024, -512, 1024, -1024]
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_a_number_that_is_not_finite_is_refused_by_row_and_column_only(bad):
-    query = make_query(SecondMomentMatrix, 3, radius=1.0, records=2)
-    records = np.array([[7.25, 7.25, 7.25], [7.25, bad, 7.25]])
-    with pytest.raises(ValueError, match="record 1, column 'c1'") as refusal:
-        query.encode(records)
-    assert "7.25" not in str(refusal.value)
-    assert str(bad) not in str(refusal.value)
-
-
 @pytest.mark.parametrize("shape", [(0, 2), (3, 3), (1, 2), (3,)])
 def test_records_of_another_shape_are_refused(shape):
     with pytest.raises(ValueError, match="record"):

@@ -1,35 +1,29 @@
 """Which rounds a linear regression may ask, by method: the honest one, and no other."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
 import pytest
 
-from shoal_protocol.certificates.checks import verify_certificate
 from shoal_protocol.queries import (
     FirstMoments,
     Moments,
     NormCounts,
     Query,
-    QueryName,
     SecondMomentMatrix,
     SecondMoments,
 )
 from shoal_protocol.queries.columns import ColumnBounds
 from shoal_protocol.rounds.outcomes import ReleasedSum
-from shoal_protocol.trust.manifest import Consortium
 from shoal_protocol.wire.errors import RefusedSpec
-from shoal_protocol.wire.service_errors import RefusedCertificate
 from shoal_studies.catalogue.linear_regression import (
     LinearRegressionTask,
     RegressionMethod,
     query_for,
     thresholds_for,
 )
-from tests.world import examples
-from tests.world.certified import THRESHOLDS, Making, changed
+from tests.world.certified import changed
 
 METHODS: tuple[RegressionMethod, ...] = get_args(RegressionMethod)
 CLIENTS = 600
@@ -147,57 +141,3 @@ def test_whatever_a_trainer_changes_in_a_round_is_refused(method: RegressionMeth
                 continue
             allowed.append((number, lie))
     assert allowed == []
-
-
-ALL_ALLOWED: Consortium = examples.consortium(
-    policy=examples.POLICY.model_copy(update={"queries": get_args(QueryName)})
-)
-
-
-def making_of(method: RegressionMethod) -> Making:
-    """Return how a job of this method is certified."""
-    task = examples.TASK.model_copy(update={"method": method})
-    last = THRESHOLDS if task.projects else None
-    if method == "box_projection":
-        last = replace(THRESHOLDS, radius=None)
-    return Making(
-        consortia=(ALL_ALLOWED,),
-        job=examples.asking(manifest=ALL_ALLOWED.digest, task=task),
-        queries=(*[None] * (task.rounds - 1), last),
-        cohorts=(examples.COHORT,) * task.rounds,
-    )
-
-
-@each_task
-def test_a_certificate_of_each_method_holds(method: RegressionMethod) -> None:
-    making = making_of(method)
-    certificate = verify_certificate(making.encode(), making.manifest).certificate
-    asked = [each.spec.body.query.name for each in certificate.rounds]
-    assert tuple(asked) == making.job.task.query_names()
-
-
-def with_another_ball(query: Any) -> Any:
-    return changed(radius=1.3)(query)
-
-
-def off_centre(query: Any) -> Any:
-    return with_column(query, 0, centre=query.columns[0].centre + 0.1)
-
-
-@pytest.mark.parametrize(
-    ("number", "lie", "said"),
-    [
-        (0, with_another_ball, "the query's radius is not in the range of the job's terms"),
-        (0, off_centre, "the query's columns are not centred as the job's terms say"),
-    ],
-)
-def test_a_certificate_of_the_default_method_does_not_hold_with_a_question_of_the_trainers_own(
-    number: int, lie: Any, said: str
-) -> None:
-    making = making_of("plain")
-    queries = [each.spec.body.query for each in making.make().rounds]
-    queries[number] = lie(queries[number])
-    making = replace(making, queries=queries)
-    with pytest.raises(RefusedCertificate) as refused:
-        verify_certificate(making.encode(), making.manifest)
-    assert str(refused.value) == f"the spec of round {number}: {said}"

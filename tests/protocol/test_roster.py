@@ -88,15 +88,6 @@ def test_a_key_is_enrolled_once() -> None:
         Roster.decode(head + key_of(1) * 2 + ranges_of((0, 1), (1, 1)))
 
 
-@given(rosters, st.data())
-def test_a_roster_file_cut_short_is_refused(example: Roster, data: st.DataObject) -> None:
-    content = example.encode()
-    with pytest.raises(MalformedDocument):
-        Roster.decode(content[: data.draw(st.integers(0, len(content) - 1))])
-    with pytest.raises(MalformedDocument):
-        Roster.decode(content + b"\0")
-
-
 @pytest.mark.parametrize("position", range(20))
 def test_every_byte_of_the_files_head_counts(position: int) -> None:
     content = bytearray(roster().encode())

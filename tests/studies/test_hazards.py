@@ -49,7 +49,7 @@ def task_of(*, wide: float = 1.0, off: float = 0.0) -> PiecewiseExponentialTask:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bounds", [{}, {"wide": 4.0}, {"wide": 3.0, "off": 60.0}], ids=str)
+@pytest.mark.parametrize("bounds", [{}, {"wide": 3.0, "off": 60.0}], ids=str)
 def test_with_little_noise_ratios_are_coxs_whatever_the_bounds(bounds: dict[str, float]) -> None:
     values = people(20_000, np.random.default_rng(SEED))
     found: Any = carried_out(task_of(**bounds), values, epsilon=200.0).posterior

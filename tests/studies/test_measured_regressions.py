@@ -164,7 +164,7 @@ def exact(
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("bounds", [{}, {"wide": 4.0}, {"wide": 3.0, "off": 60.0}], ids=str)
+@pytest.mark.parametrize("bounds", [{}, {"wide": 3.0, "off": 60.0}], ids=str)
 def test_with_little_noise_it_is_the_exact_fit_whatever_the_bounds(
     family: TargetFamily, bounds: dict[str, float]
 ) -> None:

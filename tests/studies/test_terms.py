@@ -86,8 +86,15 @@ class Recorded:
 @pytest.mark.slow
 @pytest.mark.essential
 @pytest.mark.parametrize("name", STUDIES)
-@pytest.mark.parametrize("shape", ["spread", "at the upper bounds", "none"])
-@pytest.mark.parametrize(("epsilon", "delta"), [(0.05, 0.0), (50.0, 1e-5)])
+@pytest.mark.parametrize(
+    ("shape", "epsilon", "delta"),
+    [
+        ("spread", 50.0, 1e-5),
+        ("spread", 0.05, 0.0),
+        ("at the upper bounds", 50.0, 1e-5),
+        ("none", 0.05, 0.0),
+    ],
+)
 def test_every_learner_keeps_to_the_terms_of_its_study_and_is_replayed_from_its_sums(
     name: str, shape: str, epsilon: float, delta: float
 ) -> None:

@@ -18,7 +18,7 @@ from tests.world.parties import problem_code
 
 REQUEST = crowd()
 JOB = REQUEST.digest
-DRAWS, SUBMISSIONS = f"{CROWDS}/{JOB}/draws", f"{CROWDS}/{JOB}/submissions"
+DRAWS = f"{CROWDS}/{JOB}/draws"
 PLACES = 2
 
 

@@ -21,8 +21,6 @@ from figures.draw_and_discard.convolution import (
 )
 from figures.draw_and_discard.later_noise import (
     epsilon_t_table,
-    exact_epsilon,
-    paper_epsilon,
 )
 
 DELTA = 1e-5
@@ -58,16 +56,6 @@ def test_the_table_at_one_in_a_hundred_thousand_is_that_of_another_method() -> N
             found = epsilon_t_table([epsilon], [additions], delta=DELTA)[epsilon][additions]
             assert found["paper"] == pytest.approx(paper, rel=1e-3)
             assert found["exact"] == pytest.approx(exact, rel=1e-3)
-
-
-def test_the_papers_formula_is_below_the_truth_from_epsilon_of_about_four_on() -> None:
-    def is_too_low(epsilon: float, additions: int) -> bool:
-        arguments = {"epsilon": epsilon, "additions": additions, "delta": DELTA}
-        return paper_epsilon(**arguments) < exact_epsilon(**arguments)
-
-    assert not any(is_too_low(1.0, additions) for additions in (10, 30, 100, 300, 1000))
-    assert all(is_too_low(4.0, additions) for additions in (30, 100))
-    assert all(is_too_low(8.0, additions) for additions in (30, 100, 300))
 
 
 @pytest.mark.parametrize(

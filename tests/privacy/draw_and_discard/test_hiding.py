@@ -96,41 +96,6 @@ def test_the_claim_for_a_single_weight_holds_for_the_very_steps_that_clients_tak
             assert hockey_stick(*worlds, claim) <= delta + 1e-12
 
 
-def walk_in_the_plane(
-    touches: Sequence[tuple[int, tuple[float, float]]], start: int, rate: float, scale: float
-) -> np.ndarray:
-    """Return where two weights are: the first noised at `start`, then one touched at a time."""
-    points = 121
-    noise, half = laplace_matrix(scale, points), points // 2
-    axis = np.arange(points) - half
-    first, second = np.meshgrid(axis, axis, indexing="ij")
-    here = np.zeros((points, points))
-    here[:, half] = noise[:, half + start]
-    for coordinate, row in touches:
-        predictor = row[0] * first + row[1] * second
-        step = np.trunc(-rate * predictor * row[coordinate]).astype(int)
-        moved = [first, second]
-        moved[coordinate] = np.clip(moved[coordinate] + step, -half, half)
-        flat = ((moved[0] + half) * points + moved[1] + half).ravel()
-        here = np.bincount(flat, here.ravel(), points**2).reshape(points, points)
-        here = noise @ here if coordinate == 0 else here @ noise
-    return here
-
-
-def test_theorem_2_is_exceeded_when_one_coordinate_is_sent_since_others_tell_of_it() -> None:
-    # every step is a contraction of all weights together, and the first is touched `noises` times
-    scale, half_shift = 4.0, 4
-    exceeded = []
-    for rate, others in itertools.product((0.3, 1.0), (1, 4)):
-        touches = ([(1, (1.0, 1.0))] * others + [(0, (0.0, 1.0))]) * 2
-        worlds = [walk_in_the_plane(touches, at, rate, scale) for at in (-half_shift, half_shift)]
-        assert np.sum(worlds[0]) == pytest.approx(1.0, abs=1e-4)
-        alone = [walk_in_the_plane(touches, at, 0.0, scale) for at in (-half_shift, half_shift)]
-        exceeded.append(hockey_stick(*worlds, 1.0) / hockey_stick(*alone, 1.0))
-    assert all(ratio > 1.05 for ratio in exceeded)
-    assert max(exceeded) > 1.5
-
-
 def test_steps_on_all_weights_that_contract_cost_no_more_than_is_claimed() -> None:
     # maps that are contractions of the lattice itself, one of which turns the difference round
     points, scale, shift = 161, 5.0, 5

@@ -1,17 +1,13 @@
 """What is stated to data holders: the local epsilon against everybody, less only where proven."""
 
 import itertools
-import math
 import sys
 from pathlib import Path
 
 import pytest
 
-from figures.draw_and_discard.ancestry import Ancestry
-from figures.draw_and_discard.hiding import hidden_epsilon
 from figures.draw_and_discard.privacy import main, snapshot_epsilon, statement
 from shoal.jobs.task_files import crowd_example
-from shoal_protocol.crowds.submissions import HONEST_REFUSED
 from tests.privacy.draw_and_discard.test_hiding import DELTA, make_task
 
 
@@ -45,28 +41,6 @@ def test_a_latecomer_is_promised_less_only_where_it_is_proven() -> None:
     assert late.epsilon < 0.1
     assert late.delta == DELTA
     assert "local epsilon" in late.reason
-
-
-def test_a_promise_to_a_latecomer_adds_up_to_its_delta() -> None:
-    task = make_task(variant="all")
-    later = 20_000
-    found = snapshot_epsilon(task, later=later, overlap=0, delta=DELTA)
-    assert found is not None
-    epsilon, noises = found
-    unmet = fewer = DELTA / 8.0
-    ancestry = Ancestry(instances=task.instances, later=later, overlap=0)
-    assert ancestry.trunk(unmet=unmet, failure=fewer) == noises
-    refused = (later + 1) * HONEST_REFUSED * (1.0 + math.e)
-    # the delta at which so many noises hide that much, found by bisection
-    low, high = 1e-12, 0.5
-    for _ in range(60):
-        middle = math.sqrt(low * high)
-        if hidden_epsilon(task, additions=noises, delta=middle) > epsilon * (1.0 + 1e-9):
-            low = middle
-        else:
-            high = middle
-    total = unmet + refused + (1.0 / task.instances + unmet) * (fewer + high)
-    assert total == pytest.approx(DELTA, rel=1e-4)
 
 
 @pytest.mark.parametrize("overlap", [0, 20])

@@ -1,15 +1,12 @@
 """What a crowd learned: averages, units, spread, and the error that theory expects."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from figures.draw_and_discard.theorems import contractions, expected_rmse, pulled
 from shoal_protocol.crowds.tasks import CrowdTask, design_rows, means
 from shoal_protocol.queries.columns import ColumnBounds
-from shoal_studies.crowds.simulation import CrowdModel, simulate
-from tests.studies.draw_and_discard.crowds import crowd_task, linear_contributors
+from shoal_studies.crowds.simulation import CrowdModel
+from tests.studies.draw_and_discard.crowds import crowd_task
 
 FAMILIES = ("linear", "logistic", "poisson")
 AGE = ColumnBounds(name="age", lower=20.0, upper=80.0)
@@ -43,37 +40,6 @@ def test_coefficients_in_the_datas_units_predict_what_the_weights_do(family: str
     expected = linear if family == "linear" else means(task, linear)
     assert model.names == ("(intercept)", "age", "dose")
     assert np.allclose(model.predict(rows), expected)
-
-
-def test_the_noise_in_the_average_is_what_the_task_says():
-    # 400 crowds, each weight's mean square to 7 %: the formula within a fifth.
-    task = crowd_task(variant="one", instances=5, learning_rate=0.1, clip=0.1, epsilon=8.0)
-    generator = np.random.default_rng(4)
-    truth = np.array([0.1, 0.2, -0.1])
-    contributors = linear_contributors(truth, 0.05, generator)
-    [found] = simulate(task, contributors, generator, after=[3000], replicates=400)
-    errors = (found / task.grid).mean(axis=1) - truth
-    learning = contractions(task, slope=1.0)
-    noise = np.sqrt([each.averaged_variance for each in learning])
-    assert np.sqrt((errors**2).mean(axis=0)) == pytest.approx(noise, rel=0.2)
-    rmse = expected_rmse(learning, contributions=3000, start_errors=truth)
-    assert float(np.sqrt((errors**2).mean())) == pytest.approx(rmse, rel=0.15)
-
-
-@pytest.mark.parametrize("open_sessions", [0, 30])
-def test_what_is_left_of_the_start_is_what_the_task_says(open_sessions: int):
-    # 400 crowds without noise: the mean of the averages to about 2 %.
-    task = crowd_task(variant="one", instances=10, learning_rate=0.1, clip=1.0)
-    truth = np.array([0.2, 0.2, -0.2])
-    generator = np.random.default_rng(6)
-    [found] = simulate(
-        task, linear_contributors(truth, 0.05, generator), generator, after=[400],
-        replicates=400, noisy=False, open_sessions=open_sessions,
-    )  # fmt: skip
-    averaged = (found / task.grid).mean(axis=(0, 1))
-    learning = [replace(e, open_sessions=open_sessions) for e in contractions(task, slope=1.0)]
-    left = [pulled(each, 400) for each in learning]
-    assert 1.0 - averaged / truth == pytest.approx(left, rel=0.1)
 
 
 def test_rows_of_a_design_are_those_that_contributions_use():

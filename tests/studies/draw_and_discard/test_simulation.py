@@ -7,8 +7,7 @@ chance in fewer than 1 of 10,000 seeds.
 import numpy as np
 import pytest
 
-from figures.draw_and_discard.theorems import stationary_spread
-from shoal_protocol.crowds.tasks import CrowdTask, contribute, design_rows, steps
+from shoal_protocol.crowds.tasks import contribute, design_rows, steps
 from shoal_studies.crowds.simulation import Contributors, discrete_laplace, simulate
 from shoal_studies.crowds.theory import Contraction
 from tests.studies.draw_and_discard.crowds import crowd_task, linear_contributors
@@ -32,11 +31,6 @@ def picked_from(
 def assert_mean(values: np.ndarray, expected: float) -> None:
     error = float(np.std(values)) / np.sqrt(len(values))
     assert abs(float(np.mean(values)) - expected) < LIMIT * error
-
-
-def spreads(task: CrowdTask, weights: np.ndarray) -> np.ndarray:
-    """Return the spread of each crowd, averaged over coordinates, in squared units of a weight."""
-    return (weights / task.grid).var(axis=1, ddof=1).mean(axis=1)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -74,23 +68,6 @@ def test_the_lattices_noise_has_the_variance_that_the_task_states_however_coarse
         drawn = discrete_laplace(task.noise_scale, (200_000,), generator) / task.grid
         assert_mean(drawn, 0.0)
         assert_mean(drawn**2, task.noise_variance)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("variant", ["one", "feature", "all"])
-@pytest.mark.parametrize("epsilon", [1.0, 64.0], ids=["fine", "coarse"])
-def test_where_nothing_is_learned_the_spread_is_theorem_ones(variant: str, epsilon: float):
-    generator = np.random.default_rng(4)
-    # Steps are cut to nothing on the lattice by the learning rate: only noise is left. The coarse
-    # noise is half a lattice unit wide.
-    task = crowd_task(
-        variant=variant, epsilon=epsilon, clip=1.0, grid_bits=4, learning_rate=1e-6, instances=6
-    )
-    contributors = linear_contributors(np.zeros(3), 0.3, generator)
-    updates = 6 * 36 * (3 if variant == "one" else 1)
-    [found] = simulate(task, contributors, generator, after=[updates], replicates=4000)
-    expected = stationary_spread(instances=6, update_variance=task.update_variance)
-    assert_mean(spreads(task, found), expected)
 
 
 @pytest.mark.slow
