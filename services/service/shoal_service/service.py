@@ -130,7 +130,7 @@ class Resources:
                 exchange=partial(exchange, book=book),
             ),
             data_directory=directory,
-            handover=Handover(book, given["clock"]()),
+            handover=Handover(book),
             operator=given.get("operator"),
             manifests=None if manifests is None else SharedManifests(book, manifests),
         )
