@@ -314,8 +314,11 @@ class Aggregator:
             await run(store.find_partial_sums, spec.digest, which)
             for which in (Standing.USED, None)
         ]
-        used, others = ([decode(each, PartialSum).body for each in some] for some in stored)
-        if wrong := await asyncio.to_thread(blamed, spec, used, others, late):
+        if wrong := await self._reading.run(
+            lambda: blamed(
+                spec, *([decode(each, PartialSum).body for each in some] for some in stored), late
+            )
+        ):
             await run(store.judge, spec.digest, Standing.WRONG, [late.node])
             self._tell_wrong(spec, wrong)
 
