@@ -16,13 +16,14 @@ from nacl.signing import SigningKey
 from shoal_consortium.parties import next_manifest
 from shoal_holder import frames, spending
 from shoal_holder.charge_comparison import AFTER_NONSENSE
-from shoal_holder.jobs import Jobs
+from shoal_holder.jobs import MOST_AT_ONCE, Jobs
 from shoal_holder.messages import Letter, answer_to, question_about
 from shoal_holder.vault import Vault
 from shoal_protocol.privacy.accounting import compose
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.roster_changes import with_enrolled, with_grown, with_revoked
 from shoal_protocol.wire.documents import Signed, sign
+from shoal_protocol.wire.encoding import canonical_json
 from tests.world.around_holder import NODES, POLICY, World, charged_on, state_of, vault_of
 from tests.world.examples import AUTHORITY, signing_key
 
@@ -324,6 +325,22 @@ def test_what_is_no_document_is_refused_and_changes_nothing(courier: Courier) ->
         assert not courier.answer(f"round/{spec.body.job}/0", content).yes
         assert not courier.answer("job/" + "a" * 64, content).yes
     assert courier.announce(spec).yes
+
+
+def test_of_very_many_jobs_a_part_is_judged_at_a_time(courier: Courier) -> None:
+    """One answer may list as many as it has room for, and each asks for a letter."""
+    listed = [f"{each:064x}" for each in range(3 * MOST_AT_ONCE)]
+    answer = canonical_json({"jobs": [{"job": each} for each in listed]})
+    judged = list[str]()
+    for _ in range(4):
+        courier.answer("jobs", answer)
+        letters = [Due.of(each) for each in courier.ask(Vault.due)]
+        wanted = [each.about for each in letters if each.what == "job"]
+        assert len(wanted) <= MOST_AT_ONCE
+        for job in wanted:
+            courier.ask(Vault.settle, letter=f"job/{job}", status=410, body=b"")
+        judged += wanted
+    assert judged == listed
 
 
 def _deeds(documents: Sequence[tuple[Any, Any]]) -> st.SearchStrategy[Any]:
