@@ -1,5 +1,6 @@
 """Under threshold sharing a result rests on the sums that came, and wrong ones show."""
 
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from shoal_protocol.rounds.attestations import (
 from shoal_protocol.sharing.schemes import ThresholdSharing
 from shoal_protocol.sharing.shamir import MODULUS
 from shoal_protocol.sharing.shares import from_ring
-from shoal_protocol.wire.documents import from_json
+from shoal_protocol.wire.documents import decode, from_json
 from shoal_protocol.wire.encoding import parse_canonical_json
 from shoal_protocol.wire.vectors import decode_uint64, encode_uint64
 from tests.aggregator.conftest import told_of
@@ -223,6 +224,24 @@ async def test_late_sums_are_acknowledged_and_compared_with_the_published_ones(
     _, wrong_sums = await get(aggregator, "/wrong-sums")
     assert nodes_of(parse_canonical_json(wrong_sums)["documents"]) == names([4])
     assert await aggregator.resources.storage.run(store.count_sums, SPEC.digest) == NODES
+
+
+async def test_a_late_sum_is_compared_beside_the_event_loop(
+    aggregator: Service, clock: HandMovedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for node in (0, 1, 2):
+        await send(aggregator, signed(SUMS[node]))
+    clock.now = SPEC.proceed_at
+    await aggregator.step()
+    readers = set[int]()
+
+    def noting(*given: Any) -> Any:
+        readers.add(threading.get_ident())
+        return decode(*given)
+
+    monkeypatch.setattr("shoal_aggregator.aggregator.decode", noting)
+    assert await send(aggregator, signed(SUMS[3])) == 200
+    assert readers and threading.get_ident() not in readers
 
 
 async def test_an_impossible_total_of_just_enough_sums_waits_for_the_end_and_is_not_released(

@@ -1,5 +1,6 @@
 """The data holder's memory of crowds: each contribution charged with its bytes, under every cap."""
 
+import errno
 import itertools
 import math
 import re
@@ -23,7 +24,9 @@ from shoal_holder import journal, spending
 from shoal_holder.crowds import memory
 from shoal_holder.crowds.allowance import Limits, contributions_left, used_by
 from shoal_holder.crowds.contributor import nonce_of
+from shoal_holder.mark import Mark
 from shoal_holder.state import State
+from shoal_protocol.journal import Head
 from shoal_protocol.privacy.accounting import Cap, Cost
 from shoal_protocol.wire.errors import MalformedDocument
 from tests.world.around_holder import charged_on
@@ -165,6 +168,22 @@ def test_charge_and_bytes_are_stored_together_or_not_at_all(state: State) -> Non
     assert journal.entries(state.file, after=0, count=9) == []
     assert memory.pending(state, CROWD) == {}
     assert not state.committed().charged
+
+
+def test_what_was_charged_counts_though_its_mark_failed(
+    state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tight = limits(cap=Cap(epsilon=1.5, delta=1e-6))
+    state.committed()
+
+    def fails(_: Mark, head: Head) -> None:
+        raise OSError(errno.EIO, "the disk does not answer")
+
+    with monkeypatch.context() as failing, pytest.raises(sqlite3.OperationalError):
+        failing.setattr(Mark, "write", fails)
+        contribute(state, 0, limits=tight)
+    assert contribute(state, 0, limits=tight) == [False]
+    assert epsilons(state) == {0: 1.0}
 
 
 def test_settled_submissions_are_erased_and_what_was_signed_stays(state: State, path: Path) -> None:

@@ -152,3 +152,33 @@ def test_R4_a_lost_mark_is_accepted_by_a_restore_alone(tmp_path: Path) -> None:
     for _ in range(2):
         with data_holder(tmp_path) as running:
             assert running.rows() == 1
+
+
+def test_R4_a_restore_takes_a_mark_away_once_it_counts_and_none_where_it_is_refused(
+    tmp_path: Path,
+) -> None:
+    with data_holder(tmp_path) as running:
+        running.add()
+        older = copied(tmp_path, tmp_path / "older")
+        running.add()
+
+    def restore(authority: str) -> None:
+        restore_file(
+            tmp_path / DATABASE,
+            authority=authority,
+            random_bytes=token_bytes,
+            now=datetime.now(UTC),
+        )
+
+    with pytest.raises(ValueError, match="another consortium"):
+        restore("f" * 64)
+    with data_holder(tmp_path) as running:
+        assert running.rows() == 2
+    for name in (DATABASE, LOG):
+        (tmp_path / name).unlink(missing_ok=True)
+        shutil.copy(older / name, tmp_path)
+    assert "shoal agent restore" in refused(tmp_path)
+    restore(AUTHORITY)
+    for _ in range(2):
+        with data_holder(tmp_path) as running:
+            assert running.rows() == 1

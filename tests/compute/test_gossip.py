@@ -5,6 +5,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -337,6 +338,27 @@ async def test_an_answer_waits_for_the_vote_that_the_same_documents_by_another_w
     may_go_on.set()
     for told in await asyncio.gather(first, second):
         assert {each["body"]["kind"] for each in told["documents"]} == {"holdings", "vote"}
+
+
+async def test_what_is_refused_or_known_has_no_vote_weighed(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anybody may send it, again and again, and a look at a million data holders takes time."""
+    spec = federation.spec()
+    await federation.announce(spec, [0])
+    await federation.upload_all(spec, nodes=[0])
+    await federation.step([0])
+    theirs = holdings(spec.body, "compute-1", range(12))
+    weighed = list[Round]()
+
+    def noting(known: Round, now: datetime) -> None:
+        weighed.append(known)
+
+    monkeypatch.setattr(gossip, "decide", noting)
+    forged = replace(vote(spec.body, "compute-1", range(12)), signature="0" * 128)
+    for document, looks in ((forged, 0), (theirs, 1), (theirs, 1)):
+        await federation.gossip(0, [document], {spec.digest: []})
+        assert len(weighed) == looks
 
 
 async def test_partial_sums_are_not_gossip(federation: Federation) -> None:

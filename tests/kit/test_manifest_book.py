@@ -1,5 +1,6 @@
 """A party that restarts goes on with the manifest versions that it had accepted."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -72,7 +73,7 @@ def test_a_round_may_begin_for_a_while_under_the_versions_that_were_replaced_whi
         ManifestBook.open(tmp_path / "public", CONSORTIUM.digest, tmp_path / "data"),
         OPENED_AT,
     )
-    handover = Handover(book, now)
+    handover = Handover(book)
     for each in (SECOND, THIRD):
         book.accept(each.signed_manifest.encode(), each.roster.encode())
     for each in (CONSORTIUM, SECOND, THIRD):
@@ -81,5 +82,17 @@ def test_a_round_may_begin_for_a_while_under_the_versions_that_were_replaced_whi
         with pytest.raises(WrongManifest):
             handover.version(each.digest, now + HANDOVER)
         with pytest.raises(WrongManifest):
-            Handover(book, now).version(each.digest, now)
+            Handover(book).version(each.digest, now)
     assert handover.version(THIRD.digest, now + HANDOVER).digest == THIRD.digest
+
+
+def test_a_clock_that_is_set_back_brings_no_version_back_that_was_replaced(tmp_path: Path) -> None:
+    put(tmp_path / "public", CONSORTIUM)
+    book = ManifestBook.open(tmp_path / "public", CONSORTIUM.digest, tmp_path / "data")
+    replaced_here = Handover(book)
+    book.accept(SECOND.signed_manifest.encode(), SECOND.roster.encode())
+    replaced_before = Handover(book)
+    for handover, back in ((replaced_here, HANDOVER), (replaced_before, timedelta(seconds=1))):
+        handover.version(SECOND.digest, OPENED_AT)
+        with pytest.raises(WrongManifest):
+            handover.version(CONSORTIUM.digest, OPENED_AT - back)

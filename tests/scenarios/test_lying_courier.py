@@ -1,5 +1,6 @@
 """The vault against a courier that shows old documents, reorders, repeats, forges and lies."""
 
+import errno
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,13 +17,18 @@ from nacl.signing import SigningKey
 from shoal_consortium.parties import next_manifest
 from shoal_holder import frames, spending
 from shoal_holder.charge_comparison import AFTER_NONSENSE
-from shoal_holder.jobs import Jobs
+from shoal_holder.crowds import memory
+from shoal_holder.jobs import MOST_AT_ONCE, Jobs
+from shoal_holder.mark import Mark
 from shoal_holder.messages import Letter, answer_to, question_about
 from shoal_holder.vault import Vault
+from shoal_protocol.crowds.draws import Submission
 from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.roster_changes import with_enrolled, with_grown, with_revoked
-from shoal_protocol.wire.documents import Signed, sign
+from shoal_protocol.wire.documents import Signed, decode, sign
+from shoal_protocol.wire.encoding import canonical_json
 from tests.world.around_holder import NODES, POLICY, World, charged_on, state_of, vault_of
+from tests.world.around_holder_crowds import CrowdWorld
 from tests.world.examples import AUTHORITY, signing_key
 
 pytestmark = pytest.mark.essential
@@ -323,6 +329,64 @@ def test_what_is_no_document_is_refused_and_changes_nothing(courier: Courier) ->
         assert not courier.answer(f"round/{spec.body.job}/0", content).yes
         assert not courier.answer("job/" + "a" * 64, content).yes
     assert courier.announce(spec).yes
+
+
+def test_of_very_many_jobs_a_part_is_judged_at_a_time(courier: Courier) -> None:
+    """One answer may list as many as it has room for, and each asks for a letter."""
+    listed = [f"{each:064x}" for each in range(3 * MOST_AT_ONCE)]
+    answer = canonical_json({"jobs": [{"job": each} for each in listed]})
+    judged = list[str]()
+    for _ in range(4):
+        courier.answer("jobs", answer)
+        letters = [Due.of(each) for each in courier.ask(Vault.due)]
+        wanted = [each.about for each in letters if each.what == "job"]
+        assert len(wanted) <= MOST_AT_ONCE
+        for job in wanted:
+            courier.ask(Vault.settle, letter=f"job/{job}", status=410, body=b"")
+        judged += wanted
+    assert judged == listed
+
+
+def test_no_noise_is_used_twice_though_a_mark_failed_and_the_courier_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second answer to a draw is on another weight: their difference would be without noise."""
+    world, honest, sent = CrowdWorld(tmp_path), memory.charge, dict[str, set[str]]()
+    nodes = [f"compute-{node}" for node in range(NODES)]
+    vault = vault_of(world.holder(without_nodes=nodes))
+
+    def asked(verb: Callable[..., Any], **about: Any) -> Any:
+        answer = vault.answer(frames.encode(question_about(verb)(**about)))
+        return frames.decode(answer, {"Answer": answer_to(verb)})
+
+    def unmarked(*given: Any, **named: Any) -> Any:
+        monkeypatch.setattr(memory, "charge", honest)
+        with monkeypatch.context() as failing:
+            failing.setattr(Mark, "write", fails)
+            return honest(*given, **named)
+
+    def fails(*_: Any) -> None:
+        raise OSError(errno.EIO, "the disk does not answer")
+
+    monkeypatch.setattr(memory, "charge", unmarked)
+    has_failed = False
+    for _ in range(100):
+        tried = set[str]()
+        while (answer := asked(Vault.due, without=tuple(tried))).value != ():
+            has_failed |= answer.failed
+            for letter in answer.value or ():
+                tried.add(letter.id)
+                if letter.id.startswith("contribution/"):
+                    body = decode(letter.body, Submission).body
+                    sent.setdefault(body.draw.body.nonce, set()).add(body.digest)
+                url, method = f"https://trainer{letter.path}", "POST" if letter.body else "GET"
+                reply = world.crowds.answer(httpx.Request(method, url, content=letter.body))
+                told = {"status": reply.status_code, "body": reply.content}
+                asked(Vault.settle, letter=letter.id, **told)
+        world.clock.move(10)
+    vault.close()
+    assert has_failed and len(sent) > 2
+    assert all(len(each) == 1 for each in sent.values())
 
 
 def _deeds(documents: Sequence[tuple[Any, Any]]) -> st.SearchStrategy[Any]:

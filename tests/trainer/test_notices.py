@@ -1,12 +1,13 @@
 """The trainer counts for the analyst which data holders wait for their owners, by their word."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from shoal_protocol.crowds.draws import CrowdJobRequest
-from shoal_protocol.jobs.membership import Membership, State
-from shoal_protocol.wire.documents import sign
+from shoal_protocol.jobs.membership import JobWithdrawal, Membership, State
+from shoal_protocol.wire.documents import decode, sign
 from shoal_studies.study_request import JobsQuery, StudyRequest
 from shoal_trainer.assembly import Service
 from tests.trainer.conftest import Assemble
@@ -76,6 +77,25 @@ async def test_a_notice_is_its_own_holder_s_and_of_its_own_job(
     await joined(trainer)
     assert await post(trainer, MEMBERSHIPS, document) == code
     assert await counted(trainer) == (0, 0)
+
+
+async def test_no_request_is_read_for_what_nobody_signed(
+    trainer: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await joined(trainer)
+    read = list[object]()
+
+    def noting(encoded: bytes, *kinds: Any) -> Any:
+        read.append(kinds)
+        return decode(encoded, *kinds)
+
+    monkeypatch.setattr("shoal_trainer.store.decode", noting)
+    body = JobWithdrawal(manifest=JOB.manifest, job=JOB.digest, analyst="analyst")
+    forged = sign(body, "analyst", examples.client_key(0)).encode()
+    withdrawal = f"/v1/jobs/{JOB.digest}/withdrawal"
+    for path, document in ((MEMBERSHIPS, notice(3, by=4)), (withdrawal, forged)):
+        assert await post(trainer, path, document) == "bad-signature"
+    assert read == []
 
 
 async def crowd_counted(asker: Asker, request: CrowdJobRequest) -> tuple[int, int]:

@@ -301,11 +301,17 @@ class Aggregator:
     async def _compare_late(self, spec: RoundSpec, late: PartialSum) -> None:
         """Compare a partial sum that came after the result with those that the result has."""
         run = self._own.storage.run
-        stored = [
+        used, others = [
             await run(store.find_words, spec.digest, which) for which in (Standing.USED, None)
         ]
-        used, others = ([decode(each, PartialSum).body for each in some] for some in stored)
-        if wrong := await asyncio.to_thread(blamed, spec, used, others, late):
+        if wrong := await self._reading.run(
+            lambda: blamed(
+                spec,
+                [decode(each, PartialSum).body for each in used],
+                [decode(each, PartialSum).body for each in others],
+                late,
+            )
+        ):
             await run(store.judge, spec.digest, Standing.WRONG, [late.node])
             self._tell_wrong(spec, wrong)
 

@@ -147,7 +147,6 @@ def restore_file(path: Path, *, authority: str, random_bytes: RandomBytes, now: 
         ValueError: it is in use, damaged, or not a state file of this consortium.
         OSError: it cannot be read or written.
     """
-    path.with_suffix(".mark").unlink(missing_ok=True)  # it may be of the state that is lost
     state = State(path, authority=authority, is_restored=True)
     try:
         restoring.prepare(state, random_bytes, now)

@@ -8,6 +8,7 @@ it is answered, whatever the trainer or the courier says.
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import ClassVar, Final
 
 from pyroaring import BitMap
@@ -43,6 +44,8 @@ TIME_OVER: Final = "its time is over"
 
 MOST_ENDED: Final = 100
 """How many refused jobs that the trainer lists no more are shown, with the reason."""
+MOST_AT_ONCE: Final = 100
+"""How many jobs are judged before the list is looked at again, however long that is."""
 _PENDING: Final[tuple[Pending, ...]] = ("leave", "join")  # in this order
 
 
@@ -67,15 +70,16 @@ class ListedJobs(Part):
         Raises:
             MalformedDocument: it is none.
         """
-        listed = listed_jobs(settled.body, settled.kind)  # "jobs" or "crowds"
+        listed = dict.fromkeys(listed_jobs(settled.body, settled.kind))  # "jobs" or "crowds"
         for job in [each for each in self.refused if each not in listed][:-MOST_ENDED]:
             del self.refused[job]
-        kept = self.refused.keys() | listed
+        kept = self.refused.keys() | listed.keys()
         self._requests = {job: each for job, each in self._requests.items() if job in kept}
         done = self.refused.keys() | set(self._approvals.waiting())
-        self.wanted = [
+        new = (
             each for each in listed if each not in done and not self._state.file.takes_part(each)
-        ]
+        )
+        self.wanted = list(islice(new, MOST_AT_ONCE))
 
     def unlist(self, settled: Settled) -> None:
         """Judge a job no more: its request is gone since it was listed, or it was judged."""

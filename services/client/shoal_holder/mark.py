@@ -20,8 +20,8 @@ _SLOT_BYTES: Final = 4096  # of one write, which a crash may tear; the other slo
 class Mark:
     """The file with the mark. It keeps its size, so that a full disk does not get in the way."""
 
-    def __init__(self, path: Path) -> None:
-        """Open the file, if it is there.
+    def __init__(self, path: Path, *, is_void: bool = False) -> None:
+        """Open the file, if it is there; one that `is_void` is not read, and replaced by the first.
 
         Raises:
             ValueError: neither slot is whole.
@@ -31,7 +31,7 @@ class Mark:
         self.head: Head | None = None
         """The last entry that was marked; None if there is no file."""
         self._next, self._descriptor = 0, -1
-        if path.exists():
+        if path.exists() and not is_void:
             content = path.read_bytes()
             slots = [_read(content[:_SLOT_BYTES]), _read(content[_SLOT_BYTES:])]
             whole = [each for each in slots if each is not None]

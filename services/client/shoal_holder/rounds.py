@@ -186,7 +186,7 @@ class Rounds(Part):
     def __post_init__(self) -> None:
         self._later = SPREAD * int.from_bytes(self._site.random_bytes(4), "little") / 2.0**32
         self._answers = Answers(self._site, self._state, self._report, self._faults)
-        self._handover = Handover(self._site.book, self._site.clock())
+        self._handover = Handover(self._site.book)
 
     def offer(self, settled: Settled) -> None:
         """Take the next round of a job; it is put on file, too, if it is not answered.

@@ -170,7 +170,8 @@ class StateFile:
         """
         self.path = path
         self._beside = {each for each in self._files() if each.exists()}
-        self._mark = Mark(path.with_suffix(".mark"))
+        # the one that is there may be of the state that is lost: it stays until the first commit
+        self._mark = Mark(path.with_suffix(".mark"), is_void=is_restored)
         self.is_restored = is_restored
         """Whether it lacks something: nothing is marked until `restoring` has dealt with it."""
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))

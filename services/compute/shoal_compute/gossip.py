@@ -353,8 +353,11 @@ class Gossip:
         refused = Counter[str]()
         for round_id, offered in by_round.items():
             if round_id in known:
-                await self._take(known[round_id], offered, refused)
-                await self._vote_once_due(known[round_id])
+                if (
+                    await self._take(known[round_id], offered, refused)
+                    or known[round_id].voting.locked()
+                ):
+                    await self._vote_once_due(known[round_id])
             else:
                 self._outcomes.labels("document_refused").inc(len(offered))
         self._outcomes.labels("document_refused").inc(refused.total())
@@ -365,15 +368,16 @@ class Gossip:
 
     async def _take(
         self, known: Round, offered: list[SignedAttestation], refused: Counter[str]
-    ) -> None:
+    ) -> bool:
+        """Keep those that pass; tell whether there are any that were not known."""
         fresh = [signed for signed in offered if signed.digest not in known.documents]
         if not fresh:
-            return
+            return False
         size = sum(len(signed.encode()) for signed in fresh)
         passed, failed = await self._reading.run_sized(size, _verified, known, fresh)
         refused += failed
         if not passed:
-            return
+            return False
         stored = await self._own.storage.run(store.keep, known.id, passed, own=known.own)
         for signed, kept in zip(passed, stored, strict=True):
             known.learn(signed, kept)
@@ -381,6 +385,7 @@ class Gossip:
                 self._outcomes.labels("document_evidence").inc()
                 log.warning("a party signed two documents", kind=signed.body.kind)
         self._own.wake.set()
+        return True
 
     async def _vote_once_due(self, known: Round) -> None:
         """Vote, or wait for the vote under way: the answer to a message contains it."""

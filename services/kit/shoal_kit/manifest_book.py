@@ -7,7 +7,7 @@ versions before, each is the one whose digest the next one names.
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -236,23 +236,25 @@ class Handover:
     A trainer may have signed it before it heard of the version in force.
     """
 
-    def __init__(self, book: ManifestBook, now: datetime) -> None:
+    def __init__(self, book: ManifestBook) -> None:
         """Begin when no version is new."""
         self._book = book
-        self._until = {each.digest: now for each in book.versions[:-1]}
+        self._replaced = {
+            each.digest: datetime.min.replace(tzinfo=UTC) for each in book.versions[:-1]
+        }
 
     def version(self, digest: str, now: datetime) -> Consortium:
         """Return the version of that digest: the one in force, or for a while one before.
 
         How long that is counts from the first call since the version was replaced: who was away
-        may find several replaced at once.
+        may find several replaced at once. A clock that is set back makes it no longer.
 
         Raises:
             WrongManifest: another is in force.
         """
         for each in self._book.versions[:-1]:
-            self._until.setdefault(each.digest, now + HANDOVER)
-        if digest in self._until and now < self._until[digest]:
+            self._replaced.setdefault(each.digest, now)
+        if digest in self._replaced and abs(now - self._replaced[digest]) < HANDOVER:
             return self._book.get(digest)
         return self._book.in_force(digest)
 

@@ -131,7 +131,7 @@ class Resources:
                 exchange=partial(exchange, book=book),
             ),
             data_directory=directory,
-            handover=Handover(book, given["clock"]()),
+            handover=Handover(book),
             operator=given.get("operator"),
             manifests=manifests,
         )

@@ -213,8 +213,8 @@ class Joining:
             StorageUnavailable: nothing was stored.
         """
         own = self._resources
-        request, is_open = await own.storage.run(memberships.request_of, job)
         signed = await own.read(encoded, Membership)
+        request, is_open = await own.storage.run(memberships.request_of, job)
         state = signed.body.state
         if signed.body.job != job:
             raise MalformedDocument("it names another job than the address that it was sent to")
@@ -288,9 +288,9 @@ class Joining:
             WrongPhase: it has ended otherwise.
         """
         own = self._resources
+        signed = await own.read(encoded, JobWithdrawal)
         record = await own.storage.run(store.find_job, job)
         request = await asyncio.to_thread(lambda: record.study)
-        signed = await own.read(encoded, JobWithdrawal)
         check_ending(signed, request, own.book.get(request.manifest))
         async with self._admission:
             record = await own.storage.run(store.find_job, job)

@@ -215,11 +215,12 @@ class Contributor(Part):
             )
             for (each, draw), step in zip(answered, self._steps(answered), strict=True)
         ]
+        # whatever becomes of it: once it may be on disk, no other answer gets the same noise
+        self.ready = [each for each in self.ready if each.draw is None]
         job = self.crowd.job
         taken = memory.charge(
             self._state, job, prepared, limits=self._limits, now=self._site.clock()
         )
-        self.ready = [each for each in self.ready if each.draw is None]
         self._report("contributions charged", job=job, contributions=sum(taken))
         return True
 

@@ -113,7 +113,7 @@ def charge(
                 client=client,
             )
             committed.add(charged, limits.cost)
-    state.commit_more(committed)
+        state.commit_more(committed)  # it counts though the mark of it may fail
     return taken
 
 
