@@ -16,6 +16,7 @@ import pytest
 import shoal
 import shoal.estimators
 from shoal.estimators import LinearRegression
+from shoal_agent.data_holder import DataHolder
 from shoal_studies.simulation import SimulatedFederation
 from tests.command.running import parser
 
@@ -149,6 +150,17 @@ def test_the_crowd_job_that_a_page_shows_asks_for_what_there_is(
     [block] = [each for each in code(ROOT / "docs/draw-and-discard.md") if "open_crowd" in each]
     exec(block, {})
     assert job.verify.called
+
+
+def test_the_data_holder_that_a_page_shows_asks_for_what_there_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    holder = create_autospec(DataHolder, instance=True)
+    opened = create_autospec(DataHolder.open, return_value=holder)
+    monkeypatch.setattr(DataHolder, "open", opened)
+    [block] = code(ROOT / "docs/data-holders.md")
+    exec(block, {})
+    assert holder.run.called
 
 
 @pytest.mark.slow

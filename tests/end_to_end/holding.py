@@ -3,14 +3,11 @@
 HOLDING_SITE is a site of the federation in the directory HOLDING_TRUST.
 """
 
-import asyncio
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from shoal_agent.data_holder import DataHolder
-from shoal_agent.status import HolderStatus
 from shoal_consortium.processes import Process
 from shoal_holder.site import Sources
 from shoal_kit.manifest_book import ManifestBook
@@ -47,23 +44,8 @@ def holder_of(trust: Trust, site: str) -> DataHolder:
     )
 
 
-def run(holder: DataHolder, *, until: Callable[[HolderStatus], bool]) -> HolderStatus:
-    """Have a data holder take part until this is so of its status; close it, and return that."""
-
-    async def taking_part() -> HolderStatus:
-        try:
-            while True:
-                await holder.step()
-                if until(status := await holder.status()):
-                    return status
-                await asyncio.sleep(0.1)
-        finally:
-            await holder.close()
-
-    return asyncio.run(taking_part())
-
-
 if __name__ == "__main__":
     home = Path(os.environ["HOLDING_TRUST"])
     trust = Trust(home, open_chain(home / "consortium")[-1])
-    run(holder_of(trust, os.environ["HOLDING_SITE"]), until=lambda _: False)
+    holder = holder_of(trust, os.environ["HOLDING_SITE"])
+    holder.run(poll_seconds=0.1)

@@ -23,18 +23,15 @@ import pytest
 from shoal import Analyst, Federation, JobSettings
 from shoal.estimators import LinearRegressionInBounds
 from shoal.jobs.analyst import Job
-from shoal_agent.assembly import assemble
 from shoal_agent.data_holder import DataHolder
-from shoal_agent.settings import Settings
 from shoal_agent.status import HolderStatus
 from shoal_consortium.processes import Federation as Processes
-from shoal_kit.clock import system_clock
 from shoal_protocol.certificates.release_certificate import read_certificate
 from shoal_protocol.trust.manifest import ServiceParty
 from shoal_protocol.wire.phases import JobPhase
 from shoal_protocol.wire.vectors import decode_uint64
 from shoal_studies.catalogue.linear_regression import LinearRegressionTask
-from tests.end_to_end.holding import POLICY, data_of, holder_of, run
+from tests.end_to_end.holding import POLICY, data_of, holder_of
 from tests.world.federation import Federation as Simulated
 from tests.world.loopback import pinned_client
 from tests.world.people import csv_of
@@ -185,7 +182,8 @@ def test_a_compute_process_killed_in_the_middle_of_a_round_changes_nothing(
     victim = trust.consortium.manifest.compute_nodes[1]
     job = submit(trust, TASK)
     last = holder_of(trust, "clinic-c")
-    run(last, until=lambda status: knows(status, job))
+    last.run(until=lambda status: knows(status, job), poll_seconds=0.1)
+    asyncio.run(last.close())
 
     with agents(trust, "clinic-a", "clinic-b"):
         wait_until(lambda: any(each.phase == "collecting" for each in job.state().rounds))
@@ -208,7 +206,7 @@ def is_over(status: HolderStatus, job: Job) -> bool:
 
 
 def as_an_owner_would(trust: Trust, site: str, directory: Path) -> DataHolder:
-    """Return the data holder of an agent over files, with a vault of its own: the noise is real."""
+    """Open a data holder from files, as the documentation shows it: the noise is real."""
     home = directory / site
     shutil.copytree(trust.directory / "clients" / site, home)
     (home / "records.csv").write_text(csv_of(trust.records(site)))
@@ -216,10 +214,7 @@ def as_an_owner_would(trust: Trust, site: str, directory: Path) -> DataHolder:
     (home / "policy.toml").write_text(
         "\n".join(f"{name} = {json.dumps(each)}" for name, each in allowed.items())
     )
-    settings = Settings(
-        party=home, consortium=trust.directory / "consortium", data=data_of(trust, site), port=0
-    )
-    return assemble(settings, clock=system_clock).holder
+    return DataHolder.open(home, trust.directory / "consortium", data_of(trust, site))
 
 
 @pytest.mark.essential
@@ -231,9 +226,13 @@ def test_a_user_submits_a_job_watches_it_and_keeps_the_signed_report(
     with ThreadPoolExecutor(len(holders)) as pool:
         job = submit(trust, TASK)
         over = partial(is_over, job=job)
-        done = [pool.submit(run, each, until=over) for each in holders]
+        done = [pool.submit(each.run, until=over, poll_seconds=0.1) for each in holders]
         report = job.wait(progress=lambda state: seen.append(state.phase))
-        statuses = [each.result() for each in done]
+        for each in done:
+            each.result()
+    statuses = [asyncio.run(holder.status()) for holder in holders]
+    for holder in holders:
+        asyncio.run(holder.close())
 
     low, high = report.posterior.interval(0.9).T
     assert (low < high).all()

@@ -6,7 +6,9 @@ directory    the peers, and newer manifests
 """
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from os import PathLike
 from pathlib import Path
 from typing import Final, Self
 
@@ -22,7 +24,7 @@ from shoal_agent.status import (
     JobView,
     job_view,
 )
-from shoal_agent.vault_link import VaultLink
+from shoal_agent.vault_link import VaultLink, VaultPipes
 from shoal_holder.approvals import Approvals
 from shoal_holder.crowds.jobs import CrowdJobs
 from shoal_holder.crowds.status import CrowdStatus
@@ -32,11 +34,13 @@ from shoal_holder.messages import Standing
 from shoal_holder.opening import open_vault
 from shoal_holder.policy import Policy
 from shoal_holder.records import Records
+from shoal_holder.settings import Settings
 from shoal_holder.site import Site, Sources
 from shoal_holder.status import Report, silent
 from shoal_holder.vault import Vault
 from shoal_kit.clock import Clock, system_clock
 from shoal_kit.manifest_book import ManifestBook
+from shoal_kit.startup import read_pin
 from shoal_protocol.journal import Shown
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.sharing.shares import RandomBytes
@@ -81,6 +85,40 @@ class DataHolder:
         )
         self._mail = Mail(vault, self._directory, clock, report, wake)
         self._has_told = False  # that it waits for a node
+
+    @classmethod
+    def open(
+        cls,
+        site: str | PathLike[str],
+        consortium: str | PathLike[str],
+        data: str | PathLike[str],
+        *,
+        id_column: str | None = None,
+        report: Report = silent,
+        without_nodes: Collection[str] = (),
+    ) -> Self:
+        """Open a data holder from its directory, the consortium's, and one for its state.
+
+        `site` holds holder.key, policy.toml, pin, and records.csv or what `shoal records load`
+        wrote. Only the columns that the policy allows are read, by the vault, which is another
+        process without network. Rows of records.csv with the same text in `id_column`, or
+        without one in a column `id`, are one client's record.
+        The key is locked until the data holder is closed.
+
+        Raises:
+            ValueError: a file is broken, does not fit the others, or the key is in use.
+            StartupRefused: no manifest is pinned, or the consortium has none with that digest.
+        """
+        home = Path(site)
+        settings = Settings(
+            party=home,
+            consortium=Path(consortium),
+            data=Path(data),
+            agent_id_column=id_column,
+            without_nodes=",".join(without_nodes) or None,
+        )
+        book = ManifestBook.open(Path(consortium), read_pin(home), Path(data) / COURIER)
+        return cls(VaultLink(VaultPipes.start(settings), report), book, report=report)
 
     @classmethod
     def inside(
@@ -238,3 +276,24 @@ class DataHolder:
     async def _stop_asking(self) -> None:
         await self._mail.end()
         await self._directory.close()
+
+    def run(
+        self, *, until: Callable[[HolderStatus], bool] | None = None, poll_seconds: float = 1.0
+    ) -> HolderStatus:
+        """Step every `poll_seconds` until `until` is true of the status; None is for ever.
+
+        For programs without an event loop.
+        An interrupt (Ctrl-C) ends it too. Returns the status at the end.
+        """
+        with suppress(KeyboardInterrupt):
+            asyncio.run(self._run(until, poll_seconds))
+        return asyncio.run(self.status())
+
+    async def _run(self, until: Callable[[HolderStatus], bool] | None, poll_seconds: float) -> None:
+        try:
+            await self.step()
+            while until is None or not until(await self.status()):
+                await asyncio.sleep(poll_seconds)
+                await self.step()
+        finally:
+            await self._stop_asking()  # connections belong to this event loop
