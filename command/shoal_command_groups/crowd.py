@@ -31,12 +31,6 @@ from shoal_protocol.crowds.draws import CrowdJobRequest
 from shoal_protocol.queries.models import Family
 from shoal_studies.crowds.simulation import CrowdModel
 
-TURNED: Final = (
-    "turned at about contribution {:,}, more than noise explains (by chance in 1 of 100 jobs, "
-    "and in a few where features correlate and the model still learns): "
-    "until the model has followed, its coefficients mix what was true before and after. If the "
-    "truth turns again and again, plan the next job with `shoal plan --horizon`"
-)
 app = typer.Typer(
     no_args_is_help=True, help="Learn from crowds by Draw and Discard, without rounds."
 )
@@ -205,7 +199,6 @@ def described(request: CrowdJobRequest, state: CrowdState, *, now: datetime) -> 
         "Closes": ahead(state.closes_at, now=now),
         "Approval": state.waits_in_words,
         "If it stays so": None if state.contributions else NOBODY,
-        "Truth": None if state.turned_at is None else TURNED.format(state.turned_at),
         "Variance over instances": ", ".join(f"{each:.4g}" for each in state.spread or ()),
     }
     return {name: each for name, each in facts.items() if each}

@@ -6,12 +6,10 @@ from pathlib import Path
 import pytest
 
 from shoal.jobs.analyst import Analyst, CrowdJob
-from shoal_command_groups.crowd import described
 from shoal_protocol.crowds.draws import CrowdClosing
 from shoal_protocol.wire.errors import MalformedDocument
 from tests.client.test_crowd_lies import another_seed, other_end, rewritten
-from tests.world.around_holder_crowds import CrowdWorld, Lies, StandIn
-from tests.world.clock import NOW
+from tests.world.around_holder_crowds import CrowdWorld, Lies
 from tests.world.examples import signing_key
 
 
@@ -43,18 +41,6 @@ def test_an_analyst_closes_her_job_early_and_has_its_model(world: CrowdWorld) ->
     assert job.verify() == closing == job.close()
     assert str(closing).endswith("early, as analyst asked, after 12 contributions.")
     assert job.wait() == job.result()
-
-
-def test_an_analyst_is_told_when_the_truth_turned_and_what_to_do(
-    world: CrowdWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job, told = job_of(world), StandIn.state
-    assert "turned" not in f"{job.state()} {described(job.request(), job.state(), now=NOW)}"
-    monkeypatch.setattr(StandIn, "state", lambda trainer: told(trainer) | {"turned_at": 31_250})
-    state = job.state()
-    assert "the truth turned at about contribution 31,250" in str(state)
-    fact = str(described(job.request(), state, now=NOW)["Truth"])
-    assert fact.startswith("turned at about contribution 31,250") and "--horizon" in fact
 
 
 @pytest.mark.parametrize("lie", [another_seed, other_end])

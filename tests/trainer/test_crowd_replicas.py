@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
-import numpy as np
 import pytest
 from sqlalchemy import text
 
@@ -214,7 +213,6 @@ def test_replacements_at_many_processes_and_a_closing_are_never_in_each_others_w
             weights_digest=bytes.fromhex(weights_digest((number, 0))),
             submission=bytes.fromhex(label),
             expires_at=examples.OPENED_AT + timedelta(seconds=60),
-            sums=np.ones((6, 2)),
         )
 
     offered = [replacement(record, number) for number in range(180) for record in records]
@@ -255,13 +253,12 @@ def test_replacements_at_many_processes_and_a_closing_are_never_in_each_others_w
             ]
             for number, record in enumerate(records)
         }
-        state, _, windows = store.state(db, records[0].number)
+        state, _ = store.state(db, records[0].number)
         ending = store.find_document(db, records[1].number, schema.crowds.jobs.c.closing)
     engine.dispose()
     assert len(new) == len(set(new))
     assert set(new) == {entry.digest for entries in logged.values() for entry in entries}
     # the open job took what five times thirty clients may, the closed one what came before
     assert (state.contributions, state.contributors, len(logged[0])) == (150, 30, 150)
-    assert np.sum(windows, axis=0).tolist() == [[150.0, 150.0]] * 6
     assert ending is not None
     assert verified(ending, CrowdClosing).body.contributions == len(logged[1])

@@ -5,9 +5,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from sqlalchemy import Connection, func, select
+from sqlalchemy import func, select
 
 from shoal_protocol.crowds.draws import (
     CrowdClosing,
@@ -22,7 +21,7 @@ from shoal_protocol.trust.roster_changes import with_revoked
 from shoal_protocol.wire.documents import Signed
 from shoal_trainer import schema
 from shoal_trainer.assembly import Service
-from shoal_trainer.crowds import conducting, store
+from shoal_trainer.crowds import conducting
 from tests.world import examples
 from tests.world.around_trainer import successor
 from tests.world.around_trainer_crowds import (
@@ -75,41 +74,6 @@ async def test_a_crowd_job_is_opened_drawn_from_answered_and_closed_as_everybody
     closing = await opened.check_all(REQUEST)
     assert (closing.contributions, closing.closed_at) == (30, REQUEST.closes_at)
     assert (await opened.state(JOB))["phase"] == "closed"
-
-
-async def test_the_trainer_says_when_the_truth_turned_by_what_each_submission_changed_once(
-    opened: Asker, trainer: Service
-) -> None:
-    # a contribution to this job is drawn at 0 or 1000 lattice units, and moves the first weight
-    request = crowd(contributions=32)
-    assert (await opened.open(request)).status_code == 201
-    job = request.digest
-    for number in range(20):
-        assert (await opened.contribute(job, number, client=number % 7)).status_code == 201
-    assert (
-        await opened.submit(job, answer_to(opened.draws[-1], 19 % 7))
-    ).status_code == 200  # again
-    storage, book = trainer.crowds.resources.storage, trainer.crowds.book
-    number = (await book.find(job)).number
-    windows = (await storage.run(store.state, number))[2]
-    assert len(windows) == 20
-    counts, drawn, changed, *_ = np.sum(windows, axis=0)
-    assert counts.tolist() == [20.0, 0.0]
-    assert drawn[0] == sum(each.body.weights[0] for each in opened.draws) / TASK.grid
-    assert changed[0] == pytest.approx(20 * 1000 / TASK.grid)
-    assert (await opened.state(job))["turned_at"] is None
-
-    def turn(db: Connection) -> None:
-        generator = np.random.default_rng(1)
-        for window in range(len(windows)):
-            b, truth = generator.normal(size=(2000, 2)), 0.0 if window < 12 else 1.0
-            c = 0.1 * (truth - b) + generator.laplace(size=b.shape)
-            sums = np.array([np.ones_like(b), b, c, b * b, b * c, c * c]).sum(axis=1)
-            here = schema.crowds.windows.c.window == window
-            db.execute(schema.crowds.windows.update().where(here).values(sums=sums.tobytes()))
-
-    await storage.run(turn)
-    assert (await opened.state(job))["turned_at"] == 12
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {

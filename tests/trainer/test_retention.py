@@ -45,7 +45,7 @@ def test_no_kind_of_documents_of_jobs_in_rounds_is_forgotten() -> None:
     listed = {table.name for table in DELETED} | stays
     of_jobs = {name for name, table in schema.metadata.tables.items() if "job" in table.columns}
     # which stay for ever, but for counts by client
-    crowds = {"crowd_instances", "crowd_log", "crowd_contributors", "crowd_windows"}
+    crowds = {"crowd_instances", "crowd_log", "crowd_contributors"}
     assert of_jobs - crowds <= listed
 
 

@@ -160,7 +160,6 @@ class StandIn(FakeTrainer):
             "contributors": len({each.body.client for each in self.taken.values()}),
             "instances": len(self.instances),
             "spread": None,
-            "turned_at": None,
             "closes_at": self.request.body.closes_at.isoformat(),
         }
 

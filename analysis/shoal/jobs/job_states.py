@@ -54,21 +54,17 @@ class CrowdState(_Crowd):
     """A crowd job's state, by the trainer's word.
 
     `contributions` of `wanted` were taken, from `contributors` clients. `spread` is the variance
-    of each weight over the instances, None with a single instance. `turned_at` is after about
-    how many contributions the truth was seen to turn, None if it was not.
+    of each weight over the instances, None with a single instance.
     """
 
     contributors: Count
     spread: tuple[Size, ...] | None
-    turned_at: Count | None
 
     def __str__(self) -> str:
         said = (
             f"{self.phase}: {self.contributions:,} of {self.wanted:,} contributions, from "
             f"{self.contributors:,} clients"
         )
-        if self.turned_at is not None:
-            said += f"; the truth turned at about contribution {self.turned_at:,}"
         if self.phase is CrowdPhase.CLOSED:
             return said
         closes = f"closes {self.closes_at:%Y-%m-%d %H:%M:%S} UTC"

@@ -79,19 +79,11 @@ class CrowdTables:
             Column("client", BigInteger, primary_key=True),
             Column("contributions", Integer, nullable=False),
         )
-        # what shows that the truth has turned: of each part of the job, over its contributions
-        self.windows = Table(
-            "crowd_windows",
-            metadata,
-            job(),
-            Column("window", Integer, primary_key=True),
-            Column("sums", Bytes, nullable=False),  # little-endian float64
-        )
         only_grows(self.log)
         only_changes(self.instances)
 
 
-VERSION: Final = 23
+VERSION: Final = 24
 
 metadata = MetaData()
 

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Final
 
 import numpy as np
 from fastapi import APIRouter, HTTPException, Path, Request, Response
-from numpy.typing import NDArray
 
 from shoal_kit.web.openapi import (
     ANY,
@@ -43,7 +42,6 @@ from shoal_service.replies import (
     taken,
 )
 from shoal_service.waiting import WaitSeconds
-from shoal_studies.crowds.monitor import WINDOWS, turned_at
 from shoal_studies.study_request import JobsQuery
 from shoal_trainer import memberships, schema
 from shoal_trainer.crowds import store
@@ -80,18 +78,15 @@ def _state_shown(
     request: CrowdJobRequest,
     state: Any,
     instances: Sequence[InstanceHead],
-    windows: Sequence[NDArray[np.float64]],
     approvals: Approvals,
 ) -> bytes:
     """Return where a crowd job stands, in JSON.
 
     `spread` is, for each weight, the variance over instances (divisor k - 1) in squared units of
-    the weight; null with a single instance. `turned_at` is after about how many contributions
-    the truth was seen to turn, or null.
+    the weight; null with a single instance.
     """
     weights = np.array([each.weights for each in instances]) / request.task.grid
     spread = weights.var(axis=0, ddof=1).tolist() if len(instances) > 1 else None
-    window = turned_at(np.array(windows)) if windows else None
     return canonical_json(
         {
             "job": request.digest,
@@ -101,7 +96,6 @@ def _state_shown(
             "wanted": request.contributions,
             "instances": request.task.instances,
             "spread": spread,
-            "turned_at": None if window is None else window * request.contributions // WINDOWS,
             "approvals": approvals.model_dump(),
             "closes_at": format_time(request.closes_at),
         }
@@ -136,11 +130,11 @@ def crowd_routes(crowds: Crowds) -> APIRouter:
 
     async def state_of(job: str) -> bytes:
         crowd = await book.find(job)
-        state, instances, windows = await storage.run(store.state, crowd.number)
+        state, instances = await storage.run(store.state, crowd.number)
         holders = own.book.current.roster.in_force
         approvals = await storage.run(memberships.approvals, [job], holders=holders)
         return await asyncio.to_thread(
-            _state_shown, crowd.request.body, state, instances, windows, approvals[job]
+            _state_shown, crowd.request.body, state, instances, approvals[job]
         )
 
     @router.post(

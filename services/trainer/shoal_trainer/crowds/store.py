@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sqlalchemy import Column, Connection, Row, Select, select
 
 from shoal_protocol.crowds.draws import (
@@ -24,7 +23,6 @@ from shoal_protocol.wire.errors import UnknownJob
 from shoal_protocol.wire.phases import CrowdPhase
 from shoal_service.storage.database import insert_ignoring
 from shoal_service.storage.retention import delete_some
-from shoal_studies.crowds.monitor import WINDOWS
 from shoal_trainer.resources import Resources
 from shoal_trainer.schema import crowds, memberships
 
@@ -112,12 +110,12 @@ def open_crowds(db: Connection) -> Sequence[tuple[str, int]]:
     return [(row.id, row.contributions) for row in rows]
 
 
-def state(db: Connection, number: int) -> tuple[Any, list[InstanceHead], list[NDArray[np.float64]]]:
-    """Return phase and counts of the crowd job of that number, its instances, and its windows."""
+def state(db: Connection, number: int) -> tuple[Any, list[InstanceHead]]:
+    """Return phase and counts of the crowd job of that number, and its instances."""
     columns = crowds.jobs.c
     query = select(columns.phase, columns.contributions, columns.contributors)
     counts = db.execute(query.where(columns.number == number)).one()
-    return counts, snapshot(db, number), [*windows_of(db, number, range(WINDOWS)).values()]
+    return counts, snapshot(db, number)
 
 
 def find_document(db: Connection, number: int, column: Column[Any]) -> Any:
@@ -148,20 +146,6 @@ def snapshot(db: Connection, number: int) -> list[InstanceHead]:
     """Return all instances of a job in order, as they are at one moment."""
     rows = db.execute(_instances(number).order_by(crowds.instances.c.instance))
     return [_instance(row) for row in rows]
-
-
-def windows_of(
-    db: Connection, number: int, windows: Iterable[int]
-) -> dict[int, NDArray[np.float64]]:
-    """Return the sums of those of a job's `windows` that have contributions, shapes (6, p)."""
-    columns = crowds.windows.c
-    query = select(columns.window, columns.sums).where(
-        columns.job == number, columns.window.in_(windows)
-    )
-    return {
-        row.window: np.frombuffer(row.sums).reshape(6, -1)
-        for row in db.execute(query.order_by(columns.window))
-    }
 
 
 def _instances(number: int) -> Select[tuple[int, int, bytes, bytes]]:

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
 from prometheus_client import Counter
 from sqlalchemy import Connection, bindparam, select
 
@@ -40,8 +38,7 @@ from shoal_protocol.wire.service_errors import ConflictingDocument
 from shoal_service.signed_documents import read_signed
 from shoal_service.storage.database import insert_ignoring
 from shoal_service.storage.group_commit import Batches
-from shoal_studies.crowds.monitor import WINDOWS, sums_of
-from shoal_trainer.crowds.store import CrowdBook, CrowdRecord, log_entry, pack, windows_of
+from shoal_trainer.crowds.store import CrowdBook, CrowdRecord, log_entry, pack
 from shoal_trainer.resources import Resources
 from shoal_trainer.schema import crowds
 
@@ -58,7 +55,6 @@ class Replacement:
     weights_digest: bytes
     submission: bytes  # its digest
     expires_at: datetime
-    sums: NDArray[np.float64]  # its part of a window's, shape (6, p)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +130,6 @@ class _Job:
         self._entries: list[dict[str, object]] = []
         self._weights: dict[int, bytes] = {}
         self._clients: set[int] = set()
-        self._sums: dict[int, NDArray[np.float64]] = {}  # by window
 
     def take(self, offered: Replacement, now: datetime) -> Outcome:
         """Add one replacement, or return why it is refused."""
@@ -175,8 +170,6 @@ class _Job:
         self._counts[offered.client] = count + 1
         self._clients.add(offered.client)
         self._known[offered.nonce] = (offered.submission, entry)
-        window = self._contributions * WINDOWS // self._request.contributions
-        self._sums[window] = self._sums.get(window, 0.0) + offered.sums
         self._contributions += 1
         self._contributors += count == 0
         return entry
@@ -207,26 +200,9 @@ class _Job:
             for client in self._clients
         ]
         db.execute(counted, rows)
-        self._add_to_windows()
         totals = {"contributions": self._contributions, "contributors": self._contributors}
         job = crowds.jobs.c.number == self._number
         db.execute(crowds.jobs.update().where(job).values(totals))
-
-    def _add_to_windows(self) -> None:
-        stored = windows_of(self._db, self._number, self._sums)
-        insert = insert_ignoring(self._db.dialect.name)(crowds.windows)
-        changed = insert.on_conflict_do_update(
-            index_elements=["job", "window"], set_={"sums": insert.excluded.sums}
-        )
-        rows = [
-            {
-                "job": self._number,
-                "window": window,
-                "sums": (stored.get(window, 0.0) + sums).tobytes(),
-            }
-            for window, sums in self._sums.items()
-        ]
-        self._db.execute(changed, rows)
 
 
 _VALIDATING_THREADS: Final = 2
@@ -308,7 +284,6 @@ class Submissions:
             weights_digest=bytes.fromhex(weights_digest(submission.weights)),
             submission=bytes.fromhex(signed.digest),
             expires_at=draw.expires_at,
-            sums=sums_of(request.task, draw.weights, submission.weights),
         )
 
     async def _commit(self, batch: list[Replacement]) -> list[Receipt | ProtocolError]:
