@@ -196,6 +196,7 @@ async def test_a_submitted_job_is_listed_watched_and_ends_without_clients(trial)
         assert json.loads((await shoal("ledger", "service", *trial.operator, "--json")).stdout) == {
             "entries": [],
             "withdrawn": [],
+            "delta": 1e-5,
         }
 
 

@@ -22,6 +22,7 @@ def test_more_numbers_than_may_be_correlated_are_refused() -> None:
         "latents": [{"name": name} for name in names],
         "location": (0.0,) * size,
         "scale": (1.0,) * size,
+        "prior_sd": (1.0,) * size,
         "convergence": {
             "rounds": 150,
             "may_clip": False,

@@ -89,11 +89,17 @@ class Collector:
         body = attesting.partial_sum(known, summed(cohort), total, charge, PLACE)
         return sign(body, known.own, signing_key(known.own))
 
+    async def settle(self, collected: Collected) -> None:
+        """Take the step that ends a round which too many nodes gave up."""
+        if collected.phase == "abandoned":
+            await self.service.step()
+
     async def compare(self, collected: Collected) -> None:
         """Compare what the aggregator tells with the model's; it may be asked at any time."""
         run, round_id = self.service.resources.storage.run, self.world.spec.digest
         kept = await run(store.count_sums, round_id)
         assert kept == sum(map(bool, collected.sums)), (kept, collected)
+        await self.settle(collected)
         reply = await self.ask("GET", "/outcome")
         is_open = collected.phase == "open"
         assert reply.status_code == (202 if is_open else 200), (reply.text, collected)

@@ -98,8 +98,12 @@ async def check(
     collector, machine = Collector(world, directory), Machine(world)
     try:
         await collector.announce()
+        collected = machine.start.aggregator
+        assert collected is not None
         for each in before:
             await collector.offer(*each)
+            collected, _ = judged(machine, collected, each)
+            await collector.settle(collected)
         assert taken in (await collector.offer(*offer), None)
         await collector.compare(after)
         if after.phase == "open":
