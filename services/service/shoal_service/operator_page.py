@@ -20,7 +20,7 @@ from shoal_kit.pages.console import START, Console
 from shoal_kit.peers.exchange import Connections
 from shoal_kit.vitals import Vitals
 from shoal_protocol.trust.manifest import ServiceParty
-from shoal_protocol.wire.errors import LedgerBroken, ProtocolError
+from shoal_protocol.wire.errors import ProtocolError
 from shoal_protocol.wire.versions import RELEASE, WIRE
 from shoal_service.view import Look, in_words, labelled
 
@@ -71,7 +71,9 @@ def console_routes(
         others = [each for each in newest_with(book, party).manifest.services if each.name != party]
         healths = {each.name: _health(peers, each) for each in others}
         clocks = labelled(registry, "shoal_compute_peer_clock_offset_seconds", "peer")
-        troubles = [". ".join([str(broken), *_remedies(broken)])] if broken else []
+        troubles = []
+        if broken is not None:  # its notes are for this operator alone
+            troubles = [". ".join([str(broken), *getattr(broken, "__notes__", [broken.remedy])])]
         troubles += [f"The {name} {what}." for name, what in told.items()]
         troubles += _troubles(registry, healths, clocks)
         return console.shown(
@@ -96,13 +98,6 @@ def console_routes(
 
     console.page(START, show_now)
     return console.routes
-
-
-def _remedies(error: ProtocolError) -> list[str]:
-    """Return what the operator of this service does about its fault; peers are told `remedy`."""
-    if isinstance(error, LedgerBroken):
-        return getattr(error, "__notes__", ["Read 'Restore' in docs/handbook.md"])
-    return [error.remedy]
 
 
 def _health(peers: Connections, party: ServiceParty) -> tuple[str, bool]:
