@@ -15,7 +15,7 @@ demo: .venv/demo
 unexport PYTHONDONTWRITEBYTECODE
 PYTEST = OPENBLAS_NUM_THREADS=1 .venv/bin/python -m pytest --numprocesses auto
 
-# The tiers of tests; T=tests/protocol runs a part of one. This one takes eight minutes on two cores.
+# The tiers of tests; T=tests/protocol runs a part of one. This one takes ten minutes on two cores.
 test: .venv/ready
 	$(PYTEST) -m "not rest and not exhaustive" $(T)
 

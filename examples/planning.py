@@ -39,7 +39,7 @@ def invented(clients: int, generator: np.random.Generator) -> dict[str, np.ndarr
 # ## Studies that might be
 #
 # Each is simulated 10 times, with other records and other noise. One dropout in twenty is allowed
-# for, and as many clients who might collude.
+# for, and as many clients who might collude. All of it takes some two minutes.
 
 # %%
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -73,7 +73,8 @@ for clients in SIZES:
         print(
             f"{clients:5,} clients, epsilon {epsilon:4}: {LEVEL:.0%} interval "
             f"{np.median(widths[clients, epsilon]):.2f} mmHg wide, held the truth {held} times "
-            f"of {REPEATS}"
+            f"of {REPEATS}",
+            flush=True,
         )
 
 # %% [markdown]
@@ -113,5 +114,6 @@ for epsilon in EPSILONS:
     held = sum(holds for _, holds in outcomes)
     print(
         f"epsilon {epsilon:4}: {width:.2f} mmHg wide, {share:.2f} of the above, "
-        f"held the truth {held} times of {REPEATS}"
+        f"held the truth {held} times of {REPEATS}",
+        flush=True,
     )

@@ -1,5 +1,6 @@
 """The page for a data holder's auditor lists what a running vault loads, and nothing else."""
 
+import ast
 from collections import Counter
 
 import pytest
@@ -44,3 +45,16 @@ def test_what_only_some_policies_allow_is_loaded_only_there_and_listed_apart() -
     assert set(crowds) <= reading.loaded_by("shoal_holder.crowds.jobs")
     assert set(threshold) <= reading.loaded_by("shoal_protocol.sharing.shamir")
     assert set(numpyro) <= reading.loaded_by("shoal_kit.installed_models")
+
+
+def test_within_a_part_what_a_module_needs_comes_before_it() -> None:
+    for names in reading.parts().values():
+        for number, name in enumerate(names):
+            tree = ast.parse(reading.file_of(name).read_text())
+            needs = {
+                module if module in names else each.module
+                for each in ast.walk(tree)
+                if isinstance(each, ast.ImportFrom)
+                for module in (f"{each.module}.{one.name}" for one in each.names)
+            }
+            assert not needs & {*names[number + 1 :]}, name

@@ -1,7 +1,8 @@
 """`shoal journal`: reads and checks the journals of the Compute nodes; anybody may."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,6 +23,7 @@ from shoal_kit.peers.exchange import Reply
 from shoal_kit.peers.service_calls import Endpoint, call
 from shoal_protocol.certificates.release_certificate import ReleaseCertificate, read_certificate
 from shoal_protocol.jobs.totals import JobTotal
+from shoal_protocol.keeping import Loss
 from shoal_protocol.rounds.attestations import PartialSum
 from shoal_protocol.trust.manifest import Consortium, ServiceParty
 from shoal_protocol.trust.succession import ManifestStatement, lying_nodes
@@ -52,7 +54,8 @@ def verify(
     forked since the last time, and keeps the documents that show a contradiction.
 
     Exit status: 0 all journals hold; 1 a directory cannot be read; 3 a journal does not hold; 4 a
-    node cannot be reached; 7 a journal contradicts itself, another one, or what was seen of it.
+    node cannot be reached; 7 a journal contradicts itself, another one, or what was seen of it. It
+    only warns of entries that an accepted loss replaced, as the journal states.
     """
     chain = believed(open_chain(directory, pin=pin), pin=pin)
     reading = read_journals(from_nodes(), chain, copy=copy, against=against or ())
@@ -68,7 +71,8 @@ def watch(directory: Directory, pin: Pin = None, as_json: AsJson = False) -> Non
     Of each certificate it also checks that the journals have the charges in it.
 
     Exit status: 0 every job has its certificate; 1 the directory cannot be read; 3 a journal does
-    not hold; 4 a service cannot be reached; 6 a job has none; 7 a contradiction.
+    not hold; 4 a service cannot be reached; 6 a job has none; 7 a contradiction. It only warns of
+    charges that an accepted loss replaced, as the journal states.
     """
     chain = believed(open_chain(directory, pin=pin), pin=pin)
     reading = read_journals(from_nodes(), chain)
@@ -98,14 +102,7 @@ def watch(directory: Directory, pin: Pin = None, as_json: AsJson = False) -> Non
     newer = _newer(reading, chain)
     if lacking:  # or a journal was read before the round was charged
         reading = read_journals(from_nodes(), chain)
-    findings += (
-        Finding(
-            f"the journal of {each.signer} lacks its charge of a round of job {job}",
-            (each.to_json(),),
-        )
-        for job, each in lacking
-        if _lacks_charge(reading, each.body)
-    )
+    findings += _lost_charges(reading, lacking)
     tell(
         {"without_certificate": jobs, "newer_versions": newer},
         as_json,
@@ -123,6 +120,22 @@ def _lacks_charge(reading: Reading, total: PartialSum) -> bool:
     journals = {each.node: each for each in reading.journals if each.broken is None}
     journal = journals.get(total.node)
     return journal is not None and journal.hash_of(total.charge.entry.number) != total.charged
+
+
+def _lost_charges(
+    reading: Reading, lacking: Iterable[tuple[str, Signed[PartialSum]]]
+) -> Iterator[Finding]:
+    """Yield a finding for each node and job whose charges its journal lacks."""
+    journals = {each.node: each for each in reading.journals}
+    alike = defaultdict[tuple[str, str, Loss | None], list[Signed[PartialSum]]](list)
+    for job, each in lacking:
+        if _lacks_charge(reading, each.body):
+            loss = journals[each.signer].loss_of(each.body.charge.entry)
+            alike[each.signer, job, loss].append(each)
+    for (node, job, loss), sums in alike.items():
+        rounds = ", ".join(each.body.round for each in sums)
+        what = f"the journal of {node} lacks its charges of job {job}, rounds {rounds}"
+        yield Finding(what, tuple(each.to_json() for each in sums), loss)
 
 
 def _certified(
@@ -162,7 +175,7 @@ def _end(reading: Reading, copy: Path | None, findings: Sequence[Finding]) -> No
     """Warn of each finding and of each journal that does not hold, and end with their status."""
     for each in findings:
         where = f" Both documents are in {keep_evidence(copy, each)}." if copy else ""
-        warn(f"{each.what}.{where}")
+        warn(f"{each.told}.{where}")
     for journal in reading.journals:
         if journal.broken is not None:
             warn(f"{journal.node}: {journal.broken}")
@@ -171,9 +184,9 @@ def _end(reading: Reading, copy: Path | None, findings: Sequence[Finding]) -> No
                 f"{journal.node}: {journal.unread:,} statements are bound to versions of the "
                 "manifest that the directory does not have, and were not checked"
             )
-    if findings:
+    if unexplained := sum(each.loss is None for each in findings):
         fail(
-            f"{len(findings)} contradictions: keep the documents, and tell the other parties",
+            f"{unexplained} contradictions: keep the documents, and tell the other parties",
             ExitStatus.CONTRADICTION,
         )
     broken = [each.node for each in reading.journals if each.broken and not each.silent]
@@ -207,9 +220,14 @@ def _said(reading: Reading, chain: Sequence[Consortium]) -> dict[str, Any]:
             for each in chain
         ],
         "newer_versions": _newer(reading, chain),
-        "findings": [
-            {"what": each.what, "documents": [*each.documents]} for each in reading.findings
-        ],
+        **{
+            name: [
+                {"what": each.told, "documents": [*each.documents]}
+                for each in reading.findings
+                if (each.loss is not None) == is_explained
+            ]
+            for name, is_explained in (("findings", False), ("accepted_losses", True))
+        },
     }
 
 

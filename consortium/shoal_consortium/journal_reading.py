@@ -19,12 +19,12 @@ from shoal_kit.peers.service_calls import Endpoint, Refused
 from shoal_kit.private_files import put
 from shoal_kit.startup import PUBLIC_FILE, replace
 from shoal_protocol.jobs.totals import JobTotal
-from shoal_protocol.journal import Chain, Shown
+from shoal_protocol.journal import Chain, EntryPlace, Shown
 from shoal_protocol.keeping import Loss
 from shoal_protocol.trust.manifest import Consortium, ServiceParty
 from shoal_protocol.trust.succession import ManifestStatement, statements, subject_of
 from shoal_protocol.wire.documents import Signed, from_json
-from shoal_protocol.wire.encoding import Count, canonical_json, sha256
+from shoal_protocol.wire.encoding import Count, canonical_json, format_time, sha256
 from shoal_protocol.wire.errors import ProtocolError, WrongSigner
 
 EVIDENCE: Final = "evidence"
@@ -60,10 +60,21 @@ def from_nodes(transport: httpx.AsyncBaseTransport | None = None) -> Read:
 
 @dataclass(frozen=True)
 class Finding:
-    """A contradiction, and the documents that show it."""
+    """A contradiction, and the documents that show it.
+
+    It is none if `loss` explains it, which the node states that it accepted.
+    """
 
     what: str
     documents: tuple[Mapping[str, Any], ...]
+    loss: Loss | None = None
+
+    @property
+    def told(self) -> str:
+        """Return what it is, and what explains it."""
+        if self.loss is None:
+            return self.what
+        return f"{self.what}: a loss was accepted at {format_time(self.loss.at)}"
 
 
 @dataclass
@@ -92,6 +103,18 @@ class NodeJournal:
         """Return the hash of an entry, by its number from 1; None if there is none."""
         return self.hashes[(number - 1) * _HASH_BYTES : number * _HASH_BYTES].hex() or None
 
+    def loss_of(self, place: EntryPlace) -> Loss | None:
+        """Return the accepted loss that replaced the entry which was at a place, or None."""
+        losses = (each.body for each in self.signed if isinstance(each.body, Loss))
+        return next(
+            (
+                each
+                for each in losses
+                if place.order <= each.lost.order and place.number >= each.entry.number
+            ),
+            None,
+        )
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -117,7 +140,8 @@ def read_journals(
 
     `chain` are the versions of the manifest, oldest first. A journal must begin with what `copy`
     has of it from before, and with what `against` have, copies of other readers. Then `copy` is
-    brought up to date, but for nodes whose journals contradict it.
+    brought up to date, but for nodes whose journals contradict it. Entries that an accepted loss
+    replaced stay in a file of their own, and are read too.
 
     Raises:
         ValueError, OSError: a copy cannot be read.
@@ -137,15 +161,18 @@ def read_journals(
             signed += journal.signed
             for directory in filter(None, (*against, copy)):
                 kept = directory / draft.name
-                for shown in _entries_in(kept):
-                    with suppress(ProtocolError):
-                        signed += filter(None, [_opened(shown, node.name, versions)])
+                for path in (kept, *directory.glob(f"{kept.name}.before-*")):
+                    for shown in _entries_in(path):
+                        with suppress(ProtocolError):
+                            signed += filter(None, [_opened(shown, node.name, versions)])
                 seen, difference = _compared(kept, draft, journal)
-                if difference is not None:
-                    findings.append(difference)
-                elif directory == copy:
+                loss = None if difference is None else difference.loss
+                findings += filter(None, [difference])
+                if directory == copy and (difference is None or loss is not None):
                     journal.seen = seen
-                    if journal.entries > seen:
+                    if loss is not None:
+                        kept.rename(f"{kept}.before-{loss.entry.epoch}")
+                    if journal.entries > seen or loss is not None:
                         put(draft, kept, mode=PUBLIC_FILE)
     return Reading(journals, [*findings, *contradictions(signed, chain)])
 
@@ -266,7 +293,8 @@ def _compared(kept: Path, draft: Path, journal: NodeJournal) -> tuple[int, Findi
             what = (
                 f"{journal.node} shows a forked journal: entry {old.number} was another one before"
             )
-            return count, Finding(what, (old.model_dump(mode="json"), new.model_dump(mode="json")))
+            both = (old.model_dump(mode="json"), new.model_dump(mode="json"))
+            return count - 1, Finding(what, both, journal.loss_of(old))
     if old is None or journal.broken or journal.entries >= count:
         return count, None
     what = (

@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import threading
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -319,6 +320,18 @@ def test_a_trainer_that_is_away_for_good_is_given_up(world: World, waits: list[f
         there.variables()
     assert len(waits) == trainer_line.TRIES - 1
     assert 15.0 < sum(waits) < 25.0
+
+
+def test_a_silent_trainer_is_told_in_one_traceback(world: World, waits: list[float]) -> None:
+    def silent(request: httpx.Request) -> httpx.Response:
+        raise httpx.ReadTimeout("no answer in time")
+
+    there = federation(world)
+    world.wire.scripts["trainer"] = silent
+    with pytest.raises(Unavailable, match="no answer in time") as raised:
+        there.variables()
+    told = "".join(traceback.format_exception(raised.value))
+    assert told.count("Traceback") == 1 and "httpx" not in told
 
 
 def test_who_hears_nothing_of_a_job_that_was_handed_in_is_told_its_id_and_not_to_pay_twice(

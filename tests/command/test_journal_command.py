@@ -12,16 +12,17 @@ from shoal_command_groups import journal as command
 from shoal_consortium import consortium_files, journal_reading
 from shoal_kit.peers.exchange import Reply, Unavailable
 from shoal_protocol.certificates.release_certificate import ReleaseCertificate
-from shoal_protocol.journal import EntryPlace, Link, Shown, content_hash
+from shoal_protocol.journal import GENESIS, EntryPlace, Link, Shown, content_hash
 from shoal_protocol.keeping import Loss
 from shoal_protocol.rounds.attestations import CHARGE, charge_body
 from shoal_protocol.trust.manifest import Consortium, Manifest, ServiceParty
 from shoal_protocol.wire.documents import Signed
+from shoal_protocol.wire.encoding import format_time
 from tests.command.running import refused, shoal, words
 from tests.protocol.test_succession import NODES, NOW, following, replaced
 from tests.world import examples
 from tests.world.certified import under
-from tests.world.journals import Made, countersigned, journal, total, version
+from tests.world.journals import Made, countersigned, journal, shown, total, version
 
 Journals = dict[str, list[Shown] | None]
 SECOND = following()
@@ -100,6 +101,66 @@ def test_R7_a_loss_that_a_node_states_contradicts_nothing(consortium: Path, show
 
     show(of_all(ONE, loss, TWO))
     assert json.loads(shoal("journal", "verify", consortium, "--json").stdout)["findings"] == []
+
+
+def after_loss(node: str, kept: list[Shown], lost: EntryPlace) -> list[Shown]:
+    """Return a journal that was set back to the entries `kept`, and its loss accepted."""
+    link = Link(
+        epoch=f"2-{'7c' * 16}",
+        number=len(kept) + 1,
+        previous=kept[-1].hash if kept else GENESIS,
+    )
+    loss = Loss(
+        manifest=NOW.digest,
+        entry=link,
+        service=node,
+        lost=EntryPlace(epoch=lost.epoch, number=lost.number),
+        sequence=2,
+        at=examples.OPENED_AT,
+    )
+    return [*kept, shown(node, link, loss)]
+
+
+LOST = f"a loss was accepted at {format_time(examples.OPENED_AT)}"
+
+
+def test_R7_an_accepted_loss_explains_what_a_copy_has_and_the_journal_lacks(
+    consortium: Path, show: Any, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    look = ("journal", "verify", consortium, "--copy", copy)
+    whole = journal(NODES[1], None, ONE, TWO)
+    show(of_all(None, ONE, TWO))
+    shoal(*look)
+    back = after_loss(NODES[1], whole[:1], whole[2])
+    show(of_all(None, ONE, TWO, compute_1=back))
+    told = shoal(*look)
+    assert "compute-1 shows a forked journal: entry 2 was another one before" in told.stderr
+    assert LOST in told.stderr
+    assert "No contradictions." in words(told)
+    assert "before: " not in shoal(*look).stderr  # once
+    # what the node signed before the loss is still compared with what it signs later
+    other = total(NOW, "a" * 64, report="9" * 64)
+    link = Link(epoch=back[1].epoch, number=3, previous=back[1].hash)
+    again = [*back, shown(NODES[1], link, other(NODES[1], link))]
+    show(of_all(None, ONE, TWO, compute_1=again))
+    warned, _ = contradiction("--copy", copy, consortium)
+    assert "compute-1 signed two statements of kind job_total" in warned
+
+
+def test_R7_a_loss_explains_no_entry_before_it_or_after_what_was_lost(
+    consortium: Path, show: Any, tmp_path: Path
+) -> None:
+    whole = journal(NODES[1], None, ONE, TWO)
+    show(of_all(None, ONE, TWO))
+    shoal("journal", "verify", consortium, "--copy", tmp_path / "copy")
+    forked = after_loss(NODES[1], journal(NODES[1], TWO), whole[2])
+    too_little = after_loss(NODES[1], whole[:1], whole[0])
+    for lie in (forked, too_little):
+        show(of_all(None, ONE, TWO, compute_1=lie))
+        warned, _ = contradiction("--copy", tmp_path / "copy", consortium)
+        assert "compute-1 shows a forked journal" in warned
+        assert LOST not in warned
 
 
 def test_a_version_that_the_directory_lacks_is_told(consortium: Path, show: Any) -> None:
@@ -339,9 +400,14 @@ def test_a_certificate_whose_charges_a_journal_lacks_is_found(
     honest = charging(certificate, certified)
     show(honest | {NODES[1]: journal(NODES[1], None, certified)})
     result = shoal("journal", "watch", consortium, status=7)
-    assert f"the journal of {NODES[1]} lacks its charge of a round of job" in result.stderr
+    [only] = certificate.rounds
+    lacks = f"the journal of {NODES[1]} lacks its charges of job {certificate.job}, rounds "
+    assert lacks + only.spec.digest in result.stderr
     for node in (NODES[0], NODES[2]):
         assert f"the journal of {node} lacks" not in result.stderr
+    show(honest | {NODES[1]: after_loss(NODES[1], [], honest[NODES[1]][0])})
+    warned = shoal("journal", "watch", consortium).stderr
+    assert lacks + only.spec.digest + f": {LOST}" in warned
 
 
 @pytest.mark.parametrize("lie", ["forged", "another job's"])

@@ -90,12 +90,20 @@ def test_the_hospitals_policy_allows_their_own_job_as_it_is(hospital: Policy) ->
     assert hospital.refusal(file.settings.request(file.task, **made)) is None
 
 
-def test_the_hospitals_policy_allows_their_crowd_job_as_it_is(hospital: Policy) -> None:
+def test_the_hospitals_policy_allows_their_crowd_job_by_its_last_lines_alone(
+    hospital: Policy, tmp_path: Path
+) -> None:
     file = read_crowd_file(HOSPITALS / "blood-pressure-crowd.toml")
-    assert crowd_refusal(hospital, CROWD_JOB.model_copy(update={"task": file.task})) is None
+    job = CROWD_JOB.model_copy(update={"task": file.task})
+    assert crowd_refusal(hospital, job) is not None
+    *lines, epsilon, families = (HOSPITALS / "policy.toml").read_text().splitlines()
+    changed = tmp_path / "policy.toml"
+    changed.write_text("\n".join([*lines, epsilon.lstrip("# "), families.lstrip("# ")]))
+    allowing = Policy.from_toml(changed)
+    assert crowd_refusal(allowing, job) is None
     spent = Cost.pure(file.settings.contributions_per_client * file.task.contribution_epsilon)
-    assert hospital.cap.allows(spent)
-    assert not hospital.cap.allows(compose([spent, Cost.gaussian(0.05)]))  # as its comment says
+    assert allowing.cap.allows(spent)
+    assert not allowing.cap.allows(compose([spent, Cost.gaussian(0.05)]))  # as its comment says
 
 
 def test_a_quickstarts_consortium_allows_every_query_of_every_task(

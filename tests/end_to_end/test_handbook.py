@@ -29,7 +29,7 @@ HOSPITALS: Final = Path(__file__).parents[2] / "examples" / "hospitals"
 OF_THE_FEDERATION: Final = 9  # five services, three agents, and one between
 NEW_PARTIES: Final = 3  # each with a free port above, which a site made later is given
 PATIENCE: Final = 90.0
-AGAIN: Final = ("tail", "curl", "shoal agent status", "shoal consortium publish")
+AGAIN: Final = ("tail", "grep", "curl", "shoal agent status", "shoal consortium publish")
 MADE_BY: Final = {  # what others show is compared with it
     "DIGEST": "shoal consortium",
     "FINGERPRINT": "shoal party",

@@ -74,6 +74,9 @@ async def test_who_was_revoked_asks_nobody_anything_again_and_says_why(
     assert "keep its data directory" in (status.refusal or "")
     first, *others = sentences.troubles(status)  # of the owner's page
     assert (status.refusal or "") in first and "enrol" not in str(others)
+    more = status.model_copy(update={"unheard": {"trainer": "nobody answers"}})
+    lines = str(sentences.described(more)["Action needed"]).splitlines()
+    assert lines == sentences.troubles(more) and len(lines) > 1
     service = Service(federation.app("trainer"), asyncio.Event(), federation.holder("clinic-c"))
     with capture_logs() as logged:
         for _ in range(3):

@@ -6,6 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from shoal_kit.database_file import ACCEPT
 from shoal_kit.pages.console import SIGN_IN, START
 from shoal_service.view import Operator
 from tests.world.federation import Federation
@@ -50,3 +51,24 @@ async def test_every_service_has_a_console_that_shows_a_job_s_end(
                 *expected,
             ):
                 assert words in page, page
+
+
+async def test_an_operator_is_told_how_to_restore_a_service_that_was_set_back_and_strangers_are_not(
+    trust: Trust, tmp_path: Path
+) -> None:
+    async with Federation(trust, tmp_path, operator=OPERATOR) as federation:
+        await federation.learn()
+        name = federation.nodes[0]
+        await federation.set_back(name, None)
+        for _ in range(3):
+            await federation.step()
+            federation.clock.move(6.0)
+        transport = httpx.ASGITransport(federation.app(name))
+        async with httpx.AsyncClient(transport=transport, base_url="https://it") as client:
+            stranger = (await client.get("/readyz")).text
+            await client.post(SIGN_IN, data={"token": TOKEN})
+            page = await page_of(client, START)
+    remedy = f"read .{{1,5}}Restore.{{1,5}} in docs/handbook.md.*{ACCEPT}=[0-9a-f]{{16}}"
+    assert re.search(remedy, page), page
+    assert "operator" not in page.partition("Action needed")[2][:300]
+    assert "set back" in stranger and ACCEPT not in stranger

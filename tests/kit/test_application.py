@@ -7,8 +7,10 @@ import httpx
 import pytest
 from fastapi import APIRouter, FastAPI
 from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 
-from shoal_kit.web.application import create_application
+from shoal_kit.web import application
+from shoal_kit.web.application import SLOW_SECONDS, create_application
 
 
 async def ready() -> None:
@@ -19,6 +21,7 @@ def make_app() -> FastAPI:
     app = create_application("test", ready=ready, registry=CollectorRegistry())
     router = APIRouter(prefix="/v1")
 
+    @router.post("/clients/{index}")
     @router.get("/clients/{index}")
     async def client(index: str) -> None:
         del index
@@ -47,6 +50,27 @@ async def test_metrics_name_route_templates_and_never_paths() -> None:
         'method="OTHER",route="/v1/clients/{index}",status="405"} 1.0',
     ):
         assert f"shoal_http_request_seconds_count{{{labels}" in text.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("method", "seconds", "level"),
+    [
+        ("POST", SLOW_SECONDS, "info"),
+        ("POST", 0.9 * SLOW_SECONDS, "debug"),
+        ("GET", 60.0, "debug"),  # it waits for what is not there yet
+    ],
+)
+async def test_a_slow_request_is_in_the_log_though_it_succeeds(
+    monkeypatch: pytest.MonkeyPatch, method: str, seconds: float, level: str
+) -> None:
+    moments = iter([0.0, seconds])
+    monkeypatch.setattr(application, "perf_counter", lambda: next(moments))
+    with capture_logs() as logged:
+        await get(make_app(), "/v1/clients/s3cret", method)
+    [entry] = [each for each in logged if each["event"] == "request"]
+    assert (entry["log_level"], entry["seconds"]) == (level, seconds)
+    assert (entry["status"], entry["route"]) == (200, "/v1/clients/{index}")
+    assert "s3cret" not in str(entry)
 
 
 TRACED = """

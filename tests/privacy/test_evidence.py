@@ -33,7 +33,8 @@ def test_every_known_failure_is_there_once_in_order() -> None:
 def test_every_failure_has_a_source_and_a_test(number: int) -> None:
     section = sections()[number]
     assert "\nSeen: " in section and re.search(r"\bHere:\s", section)
-    assert named_in(section)
+    named = named_in(section)
+    assert named and len(set(named)) == len(named)
 
 
 @pytest.mark.slow

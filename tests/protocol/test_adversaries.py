@@ -75,6 +75,15 @@ def test_ten_holders_of_ten_thousand_slots_keep_some_privacy_against_all_nodes()
     assert phones.promised.mu == pytest.approx(80.0, abs=1.0)
 
 
+def test_sites_of_the_readme_have_what_it_says_against_all_nodes():
+    federation = {"population": 600, "dropouts": 20, "colluders": 200}
+    cost = Cap(epsilon=1.0, delta=1e-5).whole
+    noise = noise_for("discrete_gaussian", sensitivity=SENSITIVITY, cost=cost, **federation)
+    facts = {"noise": noise, "design": one_block(SENSITIVITY), **federation}
+    *_, opened = stated(Release(**facts, smallest_answer=200), delta=1e-5)
+    assert opened.promised.epsilon == pytest.approx(1.42, abs=0.005)
+
+
 def test_a_laplace_answer_of_as_many_slots_as_the_price_counts_on_has_its_epsilon():
     for slots, promised in ((69, None), (70, 0.5), (95, 0.5)):
         *_, opened = stated(release("discrete_laplace", smallest_answer=slots), delta=0.0)

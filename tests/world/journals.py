@@ -35,20 +35,25 @@ def version(before: Parties, later: Manifest) -> Made:
 
 def journal(node: str, *made: Made | str | None, epoch: str = EPOCH) -> list[Shown]:
     """Return a node's journal; what nobody may read is its content's hash, or None for any."""
-    head, entries = EMPTY, []
+    head, entries = EMPTY, list[Shown]()
     for number, each in enumerate(made, 1):
         link = Link(epoch=epoch, number=number, previous=head.hash)
         content = each if isinstance(each, str) else "c" * 64
-        shown = Shown(**link.model_dump(), content=content)
         if callable(each):
-            document = examples.named(node, each(node, link)).to_json()
-            kind, subject = document["body"]["kind"], each(node, link).subject
-            statement = ShownStatement(salt=SALT, kind=kind, subject=subject, document=document)
-            content = content_hash(SALT, kind, subject, canonical_json(document))
-            shown = shown.model_copy(update={"content": content, "statement": statement})
-        entries.append(shown)
-        head = Head(shown.number, shown.hash)
+            entries.append(shown(node, link, each(node, link)))
+        else:
+            entries.append(Shown(**link.model_dump(), content=content))
+        head = Head(number, entries[-1].hash)
     return entries
+
+
+def shown(node: str, link: Link, made: Statement) -> Shown:
+    """Return the entry of a statement of a public kind."""
+    document = examples.named(node, made).to_json()
+    kind, subject = document["body"]["kind"], made.subject
+    statement = ShownStatement(salt=SALT, kind=kind, subject=subject, document=document)
+    content = content_hash(SALT, kind, subject, canonical_json(document))
+    return Shown(**link.model_dump(), content=content, statement=statement)
 
 
 def countersigned(signed: Signed[Manifest], journals: Sequence[list[Shown]]) -> Signed[Manifest]:

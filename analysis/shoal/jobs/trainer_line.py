@@ -126,7 +126,7 @@ class TrainerLine:
                 except Unavailable as error:
                     silence = f"{party.name} at {peer.party.url} does not answer: {error}"
                     if attempt == tries:
-                        raise Unavailable(silence) from error
+                        raise Unavailable(silence) from None
                     if attempt == 1:
                         self._notice(f"{silence}; trying again")
                     await asyncio.sleep(peer.seconds_until_due)

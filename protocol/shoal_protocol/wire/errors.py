@@ -151,4 +151,4 @@ class LedgerBroken(ProtocolError):
 
     title = "The party's journal was changed, damaged or set back"
     status = 500
-    remedy = "Tell the party's operator, who restores the journal from where it is whole."
+    remedy = "Let the party's operator follow 'Restore' in docs/handbook.md."

@@ -65,6 +65,7 @@ class Keepers:
         self._shown: dict[str, EntryPlace] = {}  # what the journal lacks, by digest
         self._sequence = 0  # the highest of a version that the lacking part signed
         self._told: set[str] = set()
+        self._remedy = f"Stop the service, and {RESTORE}"  # for its operator alone
         self._was_asked = False
         self._asking = asyncio.Lock()
         if resources.storage.run_here(lambda db: newest_loss(db, journal.tables)) is not None:
@@ -144,7 +145,9 @@ class Keepers:
                 if loss is None or place.order > loss.lost.order
             }
         if self._shown:
-            raise LedgerBroken("this service signed what is not in its journal: it was set back")
+            broken = LedgerBroken("this service signed what is not in its journal: it was set back")
+            broken.add_note(self._remedy)
+            raise broken
 
     def _refuse_without(self, number: int) -> None:
         """Refuse unless more than half of the keepers answered, and have the journal so far."""
@@ -202,10 +205,13 @@ class Keepers:
                 self._shown.pop(each, None)
             self._at.clear()
             return
+        self._remedy = (
+            f"Stop the service, and {RESTORE}. If that is lost for good, read 'Restore' in "
+            f"docs/handbook.md, then start once with {ACCEPT}={token}"
+        )
         log.error(
             "this service signed what is not in its journal: it was set back, and takes nothing "
-            f"new. Stop, and {RESTORE}. If that is lost for good, read 'Restore' "
-            f"in docs/handbook.md, then start once with {ACCEPT}={token}",
+            f"new. {self._remedy}",
             lost=len(self._told),
         )
 

@@ -71,7 +71,9 @@ def console_routes(
         others = [each for each in newest_with(book, party).manifest.services if each.name != party]
         healths = {each.name: _health(peers, each) for each in others}
         clocks = labelled(registry, "shoal_compute_peer_clock_offset_seconds", "peer")
-        troubles = [f"{broken}. {broken.remedy}"] if broken else []
+        troubles = []
+        if broken is not None:  # its notes are for this operator alone
+            troubles = [". ".join([str(broken), *getattr(broken, "__notes__", [broken.remedy])])]
         troubles += [f"The {name} {what}." for name, what in told.items()]
         troubles += _troubles(registry, healths, clocks)
         return console.shown(

@@ -324,7 +324,7 @@ def described(status: HolderStatus) -> Described:
     """Describe an agent: what the owner must act on, its state, and its jobs in counts."""
     counted = Counter(status.refused_crowds.values()).most_common()
     return {
-        "Action needed": " ".join(troubles(status)) or "No action needed.",
+        "Action needed": "\n".join(troubles(status)) or "No action needed.",
         **health(status),
         "Jobs that wait for approval": [{"job": job} for job in status.waiting],
         "Jobs": [

@@ -236,13 +236,13 @@ class Connection:
                     body = await _bounded(response, deadline, self._answer_seconds, limit_bytes)
                 finally:
                     await response.aclose()
-        except (TimeoutError, httpx.ReadTimeout) as error:
-            raise Unavailable("no answer in time") from error
+        except (TimeoutError, httpx.ReadTimeout):
+            raise Unavailable("no answer in time") from None
         except (httpx.TransportError, OSError) as error:
             reason = self._reason(error, request.url)
             if reason == _OTHER_CERTIFICATE and self._meet_other is not None:
                 await self._meet_other()
-            raise Unavailable(reason) from error
+            raise Unavailable(reason) from None
         return Reply(response.status_code, body, response.headers)
 
     def _reason(self, error: Exception, url: httpx.URL) -> str:

@@ -145,7 +145,7 @@ class Peer:
         except Unavailable as error:
             self.pause()
             self._trouble = f"{self.name}: {error}"
-            raise Unavailable(self._trouble) from error
+            raise Unavailable(self._trouble) from None
         if reply.status in LATER or reply.status >= 500:
             self.pause(reply.retry_after_seconds)
             self._trouble = f"{self.name} answered {reply.status}, {reply.reason}"

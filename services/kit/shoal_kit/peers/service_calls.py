@@ -78,7 +78,7 @@ class Endpoint:
                 json_of(await call(self, method, path, query, content=content))
             )
         except Unavailable as error:
-            raise Unavailable(f"{self.url} does not answer: {error}") from error
+            raise Unavailable(f"{self.url} does not answer: {error}") from None
         except pydantic.ValidationError as error:
             raise Refused(f"the answer is none that is expected here: {describe(error)}") from None
 

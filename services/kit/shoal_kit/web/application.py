@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from time import perf_counter
 from typing import Any, Final
@@ -32,6 +33,7 @@ from shoal_protocol.wire.versions import RELEASE, WIRE
 
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 NOBODY_LISTENED: Final = 499  # the peer was gone before it could be answered
+SLOW_SECONDS: Final = 1.0
 NOT_THERE: Final = frozenset({404, 409, 410})  # not yet, or no more
 # The last ones are for long polls.
 BUCKETS_SECONDS: Final = (
@@ -57,7 +59,8 @@ log = structlog.get_logger()
 class Observation:
     """The outermost middleware: observes each request, and catches what the application raises.
 
-    It counts, times and logs by route template, never by path, body or peer.
+    It counts, times and logs by route template, never by path, body or peer. What is neither
+    refused nor slow is logged at level debug.
 
     An exception that nobody handled becomes a problem document without details. The log gets its
     type and where it was raised; its message may hold values and goes nowhere.
@@ -114,11 +117,12 @@ class Observation:
             "seconds": round(seconds, 4),
             "problem": reason,
         }
-        if status < 400 or _is_routine(method, status, reason):
-            log.debug("request", **facts)
-        else:
+        is_refused = status >= 400 and not _is_routine(method, status, reason)
+        if is_refused:
             self._refused.labels(reason or f"http-{status}").inc()
-            log.info("request", **facts)
+        is_slow = method != "GET" and seconds >= SLOW_SECONDS  # a GET may be a long poll
+        level = logging.INFO if is_refused or is_slow else logging.DEBUG
+        log.log(level, "request", **facts)
 
 
 def _is_routine(method: str, status: int, problem: str | None) -> bool:
