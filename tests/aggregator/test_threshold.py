@@ -1,5 +1,6 @@
 """Under threshold sharing a result rests on the sums that came, and wrong ones show."""
 
+import asyncio
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from pyroaring import BitMap
 
+from shoal_aggregator import aggregator as deciding
 from shoal_aggregator import store
 from shoal_aggregator.assembly import Service
 from shoal_protocol.rounds.attestations import (
@@ -242,6 +244,31 @@ async def test_a_late_sum_is_compared_beside_the_event_loop(
     monkeypatch.setattr("shoal_aggregator.aggregator.decode", noting)
     assert await send(aggregator, signed(SUMS[3])) == 200
     assert readers and threading.get_ident() not in readers
+
+
+async def test_late_sums_that_come_at_once_are_compared_one_after_another(
+    aggregator: Service, clock: HandMovedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each comparison has the round's sums in memory, and a node may send its own at will."""
+    for node in (0, 1, 2):
+        await send(aggregator, signed(SUMS[node]))
+    clock.now = SPEC.proceed_at
+    await aggregator.step()
+    find_words, blamed, loaded = store.find_words, deciding.blamed, [0]
+
+    def finding(*given: Any) -> Any:
+        loaded.append(loaded[-1] + 1)
+        return find_words(*given)
+
+    def blaming(*given: Any) -> Any:
+        loaded.append(loaded[-1] - 2)
+        return blamed(*given)
+
+    monkeypatch.setattr(store, "find_words", finding)
+    monkeypatch.setattr(deciding, "blamed", blaming)
+    sent = [send(aggregator, signed(SUMS[3])) for _ in range(5)]
+    assert await asyncio.gather(*sent) == [200] * 5
+    assert max(loaded) == 2 and loaded[-1] == 0
 
 
 async def test_an_impossible_total_of_just_enough_sums_waits_for_the_end_and_is_not_released(

@@ -240,6 +240,57 @@ async def test_a_draw_that_was_not_answered_is_asked_for_again_with_the_same_non
     assert max(Counter(asked).values()) > 1
 
 
+@pytest.mark.parametrize("seconds", [40, 60])
+async def test_a_draw_that_comes_too_late_to_be_answered_costs_nothing_and_is_asked_for_again(
+    world: CrowdWorld, seconds: int
+) -> None:
+    """On a line where each draw takes so long, and a session 60 seconds.
+
+    Of draws that were asked for together, the first are late because the others were waited for.
+    """
+    timer, asked, answered_after = HandMovedTimer(), dict[str, float](), list[float]()
+
+    def slow(request: httpx.Request) -> httpx.Response | None:
+        body = json.loads(request.content or b"{}")
+        if request.url.path.endswith("draws"):
+            asked[body["nonce"]] = timer.passed
+            drawn = world.crowds.answer(request)
+            timer.passed += seconds
+            return drawn
+        if request.url.path.endswith("submissions"):
+            nonce = body["body"]["draw"]["body"]["nonce"]
+            answered_after.append(timer.passed - asked[nonce])
+        return None
+
+    world.wire.scripts["trainer"] = slow
+    holder = world.holder(timer=timer)
+    await holder.step()
+    world.clock.move(WHOLE_TIME // 3)  # several clients are due at once
+    await world.run(holder, seconds=WHOLE_TIME // 3)
+    assert asked and all(each < 60 for each in answered_after)
+    world.wire.scripts.clear()
+    await world.run(holder, seconds=WHOLE_TIME // 3)
+    assert contributors(world) == {0: 3, 1: 3, 2: 3, 3: 3}  # nothing was lost by it
+    assert asked.keys() <= {each.draw.body.nonce for each in submissions(world)}
+    assert sum(map(len, (await costs_of(holder)).values())) == 12
+    await holder.close()
+
+
+async def test_nothing_is_charged_once_the_job_is_over_however_long_the_steps_took(
+    world: CrowdWorld,
+) -> None:
+    class Slow(HandMovedTimer):
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            if world.crowds.draws:
+                world.clock.move(WHOLE_TIME)
+
+    holder = world.holder(timer=Slow())
+    await world.run(holder, seconds=WHOLE_TIME)
+    assert world.crowds.draws and not world.crowds.taken and await costs_of(holder) == {}
+    await holder.close()
+
+
 @pytest.mark.parametrize("early", [True, False])
 async def test_what_was_taken_counts_as_taken_though_its_answer_was_lost_and_the_job_closed_since(
     world: CrowdWorld, holder: DataHolder, early: bool

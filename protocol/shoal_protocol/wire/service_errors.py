@@ -141,14 +141,6 @@ class StaleQuery(ProtocolError):
     remedy = "Compare both clocks with the time, set the wrong one right, and sign a new query."
 
 
-class QueryAnswered(ProtocolError):
-    """A query that was answered already, to whoever sent it first."""
-
-    title = "The query was answered before"
-    status = 409
-    remedy = "Sign a new query with a fresh nonce."
-
-
 class HolderLeft(ProtocolError):
     """An outdated join of a data holder that has left the job."""
 

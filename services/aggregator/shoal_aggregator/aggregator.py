@@ -251,6 +251,7 @@ class Aggregator:
         )
         self.changes = resources.changes
         self._specs: dict[str, RoundSpec] = {}  # by round, the last that were read
+        self._comparing = asyncio.Lock()  # one late sum's at a time are in memory: M sums of d each
         self._unusable: dict[str, int] = {}  # rounds without a total, by so many sums
         resources.wake.set()
 
@@ -301,17 +302,19 @@ class Aggregator:
     async def _compare_late(self, spec: RoundSpec, late: PartialSum) -> None:
         """Compare a partial sum that came after the result with those that the result has."""
         run = self._own.storage.run
-        used, others = [
-            await run(store.find_words, spec.digest, which) for which in (Standing.USED, None)
-        ]
-        if wrong := await self._reading.run(
-            lambda: blamed(
-                spec,
-                [decode(each, PartialSum).body for each in used],
-                [decode(each, PartialSum).body for each in others],
-                late,
+        async with self._comparing:
+            used, others = [
+                await run(store.find_words, spec.digest, which) for which in (Standing.USED, None)
+            ]
+            wrong = await self._reading.run(
+                lambda: blamed(
+                    spec,
+                    [decode(each, PartialSum).body for each in used],
+                    [decode(each, PartialSum).body for each in others],
+                    late,
+                )
             )
-        ):
+        if wrong:
             await run(store.judge, spec.digest, Standing.WRONG, [late.node])
             self._tell_wrong(spec, wrong)
 

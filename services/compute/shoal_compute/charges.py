@@ -4,8 +4,6 @@ A holder that lost its ledger learns from the answer what it spent. Only the hol
 its machines only the one that counts is told.
 """
 
-from collections import OrderedDict
-from datetime import datetime
 from typing import Any, Final
 
 from pyroaring import BitMap
@@ -15,17 +13,16 @@ from shoal_compute import machines
 from shoal_compute.schema import charges, journal
 from shoal_compute.shares import stored_digests
 from shoal_protocol.jobs.charges import Charges, ChargesQuery, RoundCharged
-from shoal_protocol.jobs.charges_asked import OLDEST_QUERY, check_age
+from shoal_protocol.jobs.charges_asked import check_age
 from shoal_protocol.rounds.attestations import CHARGE
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.encoding import encode_clients
-from shoal_protocol.wire.service_errors import QueryAnswered, WrongNode
+from shoal_protocol.wire.service_errors import WrongNode
 from shoal_service.keepers import Keepers
 from shoal_service.service import Resources
 from shoal_service.signed_documents import read_signed
 
 _MOST_ENTRIES: Final = 64  # of one answer: shares are looked up on the thread that stores them
-_MOST_REMEMBERED: Final = 100_000
 
 
 class ChargesAnswers:
@@ -36,7 +33,6 @@ class ChargesAnswers:
         self._own = resources
         self._keepers = keepers
         self._telling = resources.worker("telling")
-        self._answered: OrderedDict[tuple[str, int], datetime] = OrderedDict()
 
     async def answer(self, encoded: bytes, *, after: int) -> bytes:
         """Answer a signed query from journal entry `after` on, by the charges that this node signs.
@@ -48,14 +44,12 @@ class ChargesAnswers:
             UnknownManifest, UnknownHolder, RevokedHolder, WrongSigner, BadSignature
             WrongNode: it asks another one.
             StaleQuery: it is too old, or dated ahead.
-            QueryAnswered
             LedgerBroken: others have what this node signed, and its ledger lacks: its word on
                 charges would only stop who hears it.
             StorageUnavailable
         """
         signed, slots = await self._telling.run(self._read, encoded)
         query = signed.body
-        self._once(query.nonce, after)
         await self._keepers.check()
         kept = await self._own.storage.run(machines.register, signed)
         if decode(kept, ChargesQuery).body.machine != query.machine:
@@ -80,22 +74,6 @@ class ChargesAnswers:
         if signed.body.node != self._own.name:
             raise WrongNode
         return signed, version.roster.slots_of(signed.body.holder)
-
-    def _once(self, nonce: str, after: int) -> None:
-        """Refuse a query that was answered before; older ones are refused for their age.
-
-        Raises:
-            QueryAnswered
-        """
-        now = self._own.clock()
-        while self._answered:
-            oldest, at = next(iter(self._answered.items()))
-            if abs(now - at) <= 2 * OLDEST_QUERY and len(self._answered) < _MOST_REMEMBERED:
-                break
-            del self._answered[oldest]
-        if (nonce, after) in self._answered:
-            raise QueryAnswered
-        self._answered[nonce, after] = now
 
 
 def read_stretch(db: Connection, holder: int, slots: BitMap, after: int) -> dict[str, Any]:

@@ -154,6 +154,7 @@ class RoundBook:
         loaded = await self._storage.run(self._load, known.id, known)
         if loaded is not None:
             loaded.held |= known.held  # whatever was noted meanwhile is durable too
+            loaded.voting, loaded.over = known.voting, known.over  # of which no file tells
             vars(known).update(vars(loaded))
 
     async def refresh(self) -> None:

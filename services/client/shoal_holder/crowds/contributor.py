@@ -37,7 +37,7 @@ from shoal_protocol.privacy.mechanisms import LaplacePart
 from shoal_protocol.queries.columns import factors_in, in_levels
 from shoal_protocol.sharing.shares import RandomBytes
 from shoal_protocol.wire.documents import Role, Signed, decode, sign
-from shoal_protocol.wire.encoding import Int64Vector, domain
+from shoal_protocol.wire.encoding import Int64Vector, canonical_json, domain
 from shoal_protocol.wire.errors import UnknownRound
 
 
@@ -63,7 +63,7 @@ def nonce_of(key: SigningKey, job: str, client: int, made: int) -> str:
 
     Only who has `key` can tell it. It is the same whenever the draw is asked for again, also after
     a restart: a new one would give a trainer that dislikes a draw a second try, by leaving the
-    first unanswered.
+    first unanswered. A new key of the holder gives it one.
     """
     secret = hashlib.sha256(domain("crowd-nonce-key") + bytes(key)).digest()
     return hmac.digest(secret, f"{job}/{client}/{made}".encode(), "sha256").hex()
@@ -120,6 +120,8 @@ class Ready:
     design: Design | None = field(default=None, repr=False)
     noise: Int64Vector = field(default_factory=lambda: np.zeros(0, np.int64), repr=False)
     draw: Signed[Draw] | None = field(default=None, repr=False)
+    asked_at: float = 0.0
+    """When its draw was asked for last, by the vault's timer."""
 
 
 @dataclass(eq=False)
@@ -170,17 +172,31 @@ class Contributor(Part):
         """Return those that the trainer is to be asked for draws for."""
         return [each for each in self.ready[: self.portion] if each.draw is None]
 
+    def ask(self, ready: Ready) -> bytes:
+        """Return what asks for a client's draw, which is to be answered from now on in time."""
+        ready.asked_at = self._site.sources.timer.now()
+        return canonical_json({"nonce": ready.nonce})
+
+    def _is_in_time(self, ready: Ready) -> bool:
+        """Tell whether an answer to a client's draw can still count, whatever the trainer's clock.
+
+        A draw expires no sooner than the session's seconds after it was asked for.
+        """
+        passed = self._site.sources.timer.now() - ready.asked_at
+        in_session = passed < self.crowd.request.session_seconds
+        return in_session and self._site.clock() < self.until
+
     def hear(self, number: int, document: bytes) -> None:
         """Take the draw that answers a letter of this number.
 
         Raises:
-            UnknownRound: there is no such letter, or it was answered.
+            UnknownRound: there is no such letter, or it was answered, or the answer came too late.
             RefusedDraw: the trainer signed an invalid draw.
             ProtocolError: it is not signed by the trainer.
         """
-        asked = [each for each in self.drawing if each.number == number]
+        asked = [each for each in self.drawing if each.number == number and self._is_in_time(each)]
         if not asked:
-            raise UnknownRound("no such draw was asked for")
+            raise UnknownRound("no such draw was asked for, or it came too late")
         asked[0].draw = verified(decode(document, Draw), self.crowd, asked[0].nonce)
 
     def work(self) -> Callable[[], bool] | None:
@@ -201,8 +217,14 @@ class Contributor(Part):
         return bool(chosen)
 
     def contribute(self) -> bool:
-        """Step on the draws at hand, charge and store; tell whether there were any."""
+        """Step on the draws at hand, charge and store; tell whether there were any.
+
+        Draws that may have expired meanwhile are asked for again, with their nonces.
+        """
         answered = [(each, each.draw) for each in self.ready if each.draw is not None]
+        taken_steps = self._steps(answered)
+        for each, _ in answered:
+            each.draw = each.draw if self._is_in_time(each) else None
         prepared = [
             make_submission(
                 self.crowd,
@@ -213,7 +235,8 @@ class Contributor(Part):
                 noise=each.noise,
                 random_bytes=self._site.random_bytes,
             )
-            for (each, draw), step in zip(answered, self._steps(answered), strict=True)
+            for (each, draw), step in zip(answered, taken_steps, strict=True)
+            if each.draw is not None
         ]
         # whatever becomes of it: once it may be on disk, no other answer gets the same noise
         self.ready = [each for each in self.ready if each.draw is None]

@@ -33,7 +33,6 @@ from shoal_protocol.crowds.draws import (
 )
 from shoal_protocol.privacy.accounting import Cost
 from shoal_protocol.wire.documents import Signed, decode, sign_again
-from shoal_protocol.wire.encoding import canonical_json
 from shoal_protocol.wire.errors import (
     ProtocolError,
     RefusedJob,
@@ -128,8 +127,8 @@ class CrowdJobs(ListedJobs):
                 signed = partial(sign_again, document, Submission, key)
                 yield Draft(f"contribution/{job}/{number}", trainer, f"{path}/submissions", signed)
             for each in contributor.drawing if not pending and now < contributor.until else ():
-                nonce = canonical_json({"nonce": each.nonce})
-                yield Draft(f"draw/{job}/{each.number}", trainer, f"{path}/draws", nonce)
+                asks = partial(contributor.ask, each)
+                yield Draft(f"draw/{job}/{each.number}", trainer, f"{path}/draws", asks)
         for job in self.wanted:
             kind, what = ("opening",) * 2 if job in self._requests else ("crowd", "request")
             yield Draft(f"{kind}/{job}", trainer, f"/v1/crowds/{job}/{what}")
