@@ -44,6 +44,7 @@ def test_a_text_or_a_truth_value_is_no_number(wrong):
             r"^\[features\] age: bounds are two numbers, as \[18, 90",
         ),
         ("features", {"age": 5}, r"^\[features\] age: bounds are two numbers"),
+        ("features", {"smoking": ["never", "ex", "now"]}, "a task file takes no levels: give them"),
         ("task", {"prior_sd": -1.0}, r"^\[task\] prior_sd: should be greater than"),
         ("task", {"method_number": 7}, r"^\[task\] method_number: .* method 1 and not by method 7"),
         ("task", {"name": "regresion"}, r"^\[task\] name: it names a study, one of .*regression"),

@@ -340,6 +340,20 @@ def test_counts_that_noise_outweighs_are_doubted() -> None:
     assert found.verdict.kind == "doubtful" and "outweighs" in str(found.verdict)
 
 
+@pytest.mark.parametrize("family", ["normal", "logistic"])
+def test_collinear_columns_are_named_and_other_slopes_are_not_doubted(family: TargetFamily) -> None:
+    records = people(family, 1_000, np.random.default_rng(SEED))
+    records = np.insert(records, 2, records[:, 0] - 40.0, axis=1)
+    task = task_of(family)
+    age, _ = task.features
+    twin = ColumnBounds(name="twin", lower=age.lower - 40.0, upper=age.upper - 40.0)
+    task = task.model_copy(update={"features": (*task.features, twin)})
+    found: Any = carried_out(task, records, epsilon=3.0, seed=0).posterior
+    [reason] = found.verdict.reasons
+    assert "age +1.0 twin: noise hides it; drop or combine" in reason
+    assert found.interval(LEVEL)[found.names.index("flag"), 0] > 0.0
+
+
 def test_far_tails_of_a_target_hardly_move_a_slope() -> None:
     generator = np.random.default_rng(SEED)
     records = people("normal", 5_000, generator)

@@ -24,13 +24,20 @@ TASK = QuantilesTask(
 )
 
 
-def learned(values: np.ndarray, *, epsilon: float, delta: float = 1e-5, seed: int = 1) -> Outcome:
+def learned(
+    values: np.ndarray,
+    *,
+    epsilon: float,
+    delta: float = 1e-5,
+    seed: int = 1,
+    task: QuantilesTask = TASK,
+) -> Outcome:
     setting = Setting(
         population=len(values), missing=3, dropouts=20, colluders=20, epsilon=epsilon, delta=delta
     )
     there = np.ones(len(values), np.bool_)
     generator = np.random.default_rng(seed)
-    return run(learner_for(TASK), values[:, None], setting, generator, there=there)
+    return run(learner_for(task), values[:, None], setting, generator, there=there)
 
 
 def incomes(count: int, seed: int) -> np.ndarray:
@@ -91,6 +98,27 @@ def test_rounds_come_closer_to_a_value_that_nearly_all_have_until_floats_end() -
     assert low <= 123_456.0 < high < 123_457.0
     law = laws(outcome.sums)[0]
     assert np.all(np.diff(next_edges(law, LEVELS, 64)) > 0.0)
+
+
+@pytest.mark.parametrize("skew", [1.0, 2.0])
+@pytest.mark.parametrize("bins", [64, 256])
+def test_a_quantile_that_noise_hides_leaves_others_their_bins(bins: int, skew: float) -> None:
+    """The tails' numbers are near the noise, so that they may be anywhere within wide bounds."""
+    quartiles = (0.25, 0.5, 0.75)
+    for seed in range(3):
+        values = np.random.default_rng(seed).lognormal(3.0, skew, 1300)
+        widths = []
+        for levels in (quartiles, (0.05, *quartiles, 0.95)):
+            task = QuantilesTask(
+                variables=(ColumnBounds(name="fare", lower=0.0, upper=1e6),),
+                levels=levels,
+                bins=bins,
+            )
+            posterior = learned(values, epsilon=1.0, seed=seed, task=task).posterior
+            places = [posterior.names.index(f"fare: quantile {each:g}") for each in quartiles]
+            widths.append(np.diff(posterior.interval(0.9)[places]))
+        assert (widths[1] < 3.0 * widths[0] + 1.0).all()
+        assert (widths[1] < 5.0 * np.quantile(values, 0.75)).all()
 
 
 @pytest.mark.slow

@@ -151,7 +151,10 @@ def _column(table: str, name: str, ends: object) -> ColumnBounds:
     try:
         lower, upper = TypeAdapter(Bounds).validate_python(ends)
     except ValidationError:
-        raise ValueError(f"{where} bounds are two numbers, as [18, 90]") from None
+        raise ValueError(
+            f"{where} bounds are two numbers, as [18, 90]; a task file takes no levels: give them "
+            "to an estimator of shoal.estimators"
+        ) from None
     column: ColumnBounds = _read(
         ColumnBounds, where, {"name": name, "lower": lower, "upper": upper}
     )

@@ -65,24 +65,21 @@ def laws(sums: Sequence[ReleasedSum]) -> list[Below]:
 def next_edges(law: Below, shares: Sequence[float], bins: int) -> tuple[float, ...]:
     """Return the edges of at most so many bins: narrow where quantiles may be, one in between.
 
-    Where quantiles may be in the same bins they share them.
+    Each quantile has as many bins where it may be, even where these overlap others': else a
+    quantile that may be nearly anywhere would spread all bins. Those that may be in the same place
+    share bins.
     """
-    windows: list[list[float]] = []  # lower and upper edge, and how many quantiles are within
-    for share in sorted(shares):
-        ends = np.interp([-_REACH, _REACH], REACHES, law.points(share))
-        low = float(law.edges[np.searchsorted(law.edges, ends[0], side="right") - 1])
-        high = float(law.edges[np.searchsorted(law.edges, ends[1], side="left")])
-        if windows and low <= windows[-1][1]:
-            windows[-1] = [windows[-1][0], max(high, windows[-1][1]), windows[-1][2] + 1]
-        else:
-            windows.append([low, high, 1])
     first, last = float(law.edges[0]), float(law.edges[-1])
     finest = _FINEST * max(abs(first), abs(last), last - first)
-    inner = bins - len(windows) - 1
+    windows = set()
+    for share in shares:
+        ends = np.interp([-_REACH, _REACH], REACHES, law.points(share))
+        low = float(law.edges[np.searchsorted(law.edges, ends[0], side="right") - 1])
+        windows.add((low, float(law.edges[np.searchsorted(law.edges, ends[1], side="left")])))
+    each = (bins - len(windows) - 1) // len(windows)
     edges = [first, last]
-    for low, high, within in windows:
-        parts = int(inner * within / len(shares))
-        parts = max(min(parts, int((high - low) / finest)), 1)
+    for low, high in windows:
+        parts = max(min(each, int((high - low) / finest)), 1)
         edges += np.linspace(low, high, parts + 1).tolist()
     found = np.unique(edges)
     if len(found) == 2:  # a cut has two bins or more

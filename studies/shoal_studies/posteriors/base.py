@@ -277,7 +277,10 @@ def require_plain(values: Any) -> None:
         )
 
 
-_TEXTS: Final = "texts: give their levels, or make them numbers, as pandas.to_numeric does"
+_TEXTS: Final = (
+    "texts: give their levels, or make them numbers: pandas.to_numeric reads numbers, and "
+    '(column == "yes").astype(float) makes 0 and 1 of two texts where none is missing'
+)
 _DURATIONS: Final = "durations: make them numbers, as .dt.total_seconds() / 86400 does"
 _NO_NUMBERS: Final = {
     "str": _TEXTS,

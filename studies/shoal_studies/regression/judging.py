@@ -28,6 +28,7 @@ _UNSURE: Final = 1.2  # looseness
 _NO_WEIGHT: Final = 0.0103  # mean over largest: as small as is told, and a little
 _UNTOLD: Final = 0.25  # half ranges: noise in a mean
 _PART: Final = 0.3  # of an eigenvector
+_COLLINEAR: Final = 0.1  # variance of a combination of features over its variance were they not
 
 NOISE_OUTWEIGHS: Final = (
     "noise outweighs what the features tell: the mean may predict as well, and slopes may be "
@@ -172,16 +173,16 @@ def judged_slopes(
     rows, weights = seen.designs[0].rows[:, 1:], seen.designs[0].weights
     count, width = seen.slopes.shape
     among = among_predictors(count)
-    by_predictor = np.einsum(
-        "kl,kilj->ij", among, seen.covariance.reshape(count, width, count, width)
-    )
-    error = float(weights @ np.sum((rows @ by_predictor) * rows, axis=1))
+    products = np.kron(among, np.einsum("ni,n,nj->ij", rows, weights, rows)).astype(np.float64)
+    decided, rest = _by_direction(names, seen, np.delete(np.arange(width), list(pooled)), products)
+    covariance = seen.covariance if rest is None else rest @ seen.covariance @ rest.T
+    error = float(np.sum(products * covariance))
     away = seen.predictors - weights @ seen.predictors
     variance = float(weights @ np.sum((away @ among) * away, axis=1))
     if seen.level_error**2 > constants.OUTWEIGHED * variance:
         reasons.append(_LEVEL_IS_OFF)
     elif error + seen.level_error**2 > constants.OUTWEIGHED * variance:
-        reasons.append(NOISE_OUTWEIGHS)
+        reasons += [NOISE_OUTWEIGHS] if rest is None else decided
     if seen.moved > constants.MOVED:
         reasons.append(NOT_ENDED)
     apart = seen.pulled**2 > np.diagonal(seen.covariance) / 2.0  # of which it is a part
@@ -205,7 +206,7 @@ def judged_slopes(
         )
     if reasons:
         return Verdict(kind="doubtful", reasons=tuple(reasons))
-    return _by_direction(names, seen, np.delete(np.arange(width), list(pooled)))
+    return Verdict(kind="prior" if decided else "trustworthy", reasons=tuple(decided))
 
 
 def _hardly_varies(task: RegressionTask, seen: RegressionEvidence) -> str | None:
@@ -277,34 +278,39 @@ def among_predictors(count: int) -> Floats:
 
 
 def _by_direction(
-    names: Sequence[str], seen: RegressionEvidence, kept: NDArray[np.intp]
-) -> Verdict:
-    """Return that the prior decides a combination of slopes, or else that all may be trusted.
+    names: Sequence[str], seen: RegressionEvidence, kept: NDArray[np.intp], products: Floats
+) -> tuple[list[str], Floats | None]:
+    """Return the reason that the prior decides a combination of slopes, or none; a projection.
 
-    Slopes of features but those `kept`, shape (w,), are left out: a prior decides them as it is to.
+    The projection, shape (k q, k q), takes errors along the combination away. There is one only
+    where columns are nearly collinear by their `products`, of the same shape: predictions hardly
+    hang on the combination. Slopes of features but those `kept`, shape (w,), are left out: a prior
+    decides them as it is to.
     """
     count, width = len(seen.slopes), len(kept)
     places = np.add.outer(np.arange(count) * seen.slopes.shape[1], kept).ravel()
-    names, noise = [names[place] for place in places], seen.noise[np.ix_(places, places)]
+    noise = seen.noise[np.ix_(places, places)]
     scales, turn = np.linalg.eigh(among_predictors(count))
     root = np.kron((turn * np.sqrt(scales)) @ turn.T, np.eye(width)) / seen.prior_sd
     values, vectors = np.linalg.eigh(root @ noise @ root)
     if not places.size or values[-1] < PRIOR_DECIDES:
-        return Verdict(kind="trustworthy")
-    vectors = root @ vectors
-    direction = vectors[:, -1] / vectors[np.argmax(np.abs(vectors[:, -1])), -1]
+        return [], None
+    slopes = root @ vectors[:, -1]
     parts = [
-        f"{part:+.1f} {name}"
-        for part, name in zip(direction.tolist(), names, strict=True)
+        f"{part:+.1f} {names[place]}"
+        for part, place in zip(slopes / slopes[np.argmax(np.abs(slopes))], places, strict=True)
         if abs(part) > _PART
     ]
-    what = " ".join(parts[:6]).removeprefix("+1.0 ")
-    said = f"it decides {what}: noise hides it"
-    if len(parts) > 1:
-        return Verdict(
-            kind="prior", reasons=(f"{said}; drop or combine these, or take more clients",)
-        )
-    return Verdict(kind="prior", reasons=(f"{said}; take more clients, or a larger epsilon",))
+    said = f"the prior decides {' '.join(parts[:6]).removeprefix('+1.0 ')}: noise hides it"
+    if len(parts) == 1:
+        return [f"{said}; take more clients, or a larger epsilon"], None
+    said += "; drop or combine these, or take more clients"
+    along = np.linalg.solve(root, vectors[:, -1])
+    if along @ products[np.ix_(places, places)] @ along > _COLLINEAR * (along @ along):
+        return [said], None
+    rest = np.eye(len(seen.noise))
+    rest[np.ix_(places, places)] -= np.outer(along, slopes)
+    return [said], rest
 
 
 def few_complete(complete: tuple[float, int]) -> list[str]:
