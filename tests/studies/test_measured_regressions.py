@@ -340,6 +340,7 @@ def test_counts_that_noise_outweighs_are_doubted() -> None:
     assert found.verdict.kind == "doubtful" and "outweighs" in str(found.verdict)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["normal", "logistic"])
 def test_collinear_columns_are_named_and_other_slopes_are_not_doubted(family: TargetFamily) -> None:
     records = people(family, 1_000, np.random.default_rng(SEED))
