@@ -214,10 +214,11 @@ LOSING_WITH_LOG = {
     *("byte of the log's head flipped", "byte of a frame flipped"),
     *("byte of the last frame flipped", "older database, no log", "older database and log"),
 }
-# what leaves no database, or an older one
+# what leaves no database, or an older one: an older log writes older pages back
 SETTING_BACK = {
     *("database removed", "database emptied", "database and log removed"),
     *("database and log emptied", "another party's log", "older database, newer log"),
+    "newer database, older log",
 }
 OF_MARKS = {"mark removed", "mark emptied", "mark damaged", "another party's mark"}
 LOSING = OF_MARKS | {

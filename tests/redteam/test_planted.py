@@ -31,6 +31,7 @@ from shoal_protocol.trust.succession import ManifestStatement
 from shoal_protocol.wire import documents
 from shoal_protocol.wire.documents import Signed, decode
 from shoal_protocol.wire.encoding import Int64Vector
+from shoal_protocol.wire.service_errors import ConflictingDocument
 from shoal_redteam.attacks import timing
 from shoal_redteam.findings import Verdict
 from shoal_redteam.registry import all_attacks, chosen
@@ -128,7 +129,14 @@ def second_documents(patch: pytest.MonkeyPatch) -> None:
 
 def second_sums(patch: pytest.MonkeyPatch) -> None:
     """The aggregator acknowledges a node's second partial sum."""
-    patch.setattr(aggregator.Aggregator, "_settle", nothing)
+    offer = aggregator.offer
+
+    def taken(db: Any, signed: Any) -> Any:
+        outcome = offer(db, signed)
+        is_second = isinstance(outcome, ConflictingDocument)
+        return aggregator.Outcome.KNOWN if is_second else outcome
+
+    patch.setattr(aggregator, "offer", taken)
 
 
 def any_manifest(patch: pytest.MonkeyPatch) -> None:
