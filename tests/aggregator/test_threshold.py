@@ -142,6 +142,14 @@ def rests_on(published: Result | None, nodes: list[int]) -> None:
     assert [each.node for each in published.partial_sums] == names(nodes)
 
 
+async def publish(aggregator: Service, clock: HandMovedClock) -> None:
+    """Have the round published by the sums of three of five nodes."""
+    for node in (0, 1, 2):
+        await send(aggregator, signed(SUMS[node]))
+    clock.now = SPEC.proceed_at
+    await aggregator.step()
+
+
 async def test_all_sums_are_waited_for_until_the_time_to_proceed(
     aggregator: Service, clock: HandMovedClock
 ) -> None:
@@ -214,10 +222,7 @@ async def test_a_wrong_sum_among_four_waits_for_the_fifth_which_tells_them_apart
 async def test_late_sums_are_acknowledged_and_compared_with_the_published_ones(
     aggregator: Service, clock: HandMovedClock
 ) -> None:
-    for node in (0, 1, 2):
-        await send(aggregator, signed(SUMS[node]))
-    clock.now = SPEC.proceed_at
-    await aggregator.step()
+    await publish(aggregator, clock)
     before = await get(aggregator, "/outcome")
     assert [await send(aggregator, signed(SUMS[3])) for _ in range(2)] == [200, 200]
     assert await send(aggregator, wrong(3)) == "conflicting-document"
@@ -231,10 +236,7 @@ async def test_late_sums_are_acknowledged_and_compared_with_the_published_ones(
 async def test_a_late_sum_is_compared_beside_the_event_loop(
     aggregator: Service, clock: HandMovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for node in (0, 1, 2):
-        await send(aggregator, signed(SUMS[node]))
-    clock.now = SPEC.proceed_at
-    await aggregator.step()
+    await publish(aggregator, clock)
     readers = set[int]()
 
     def noting(*given: Any) -> Any:
@@ -250,10 +252,7 @@ async def test_late_sums_that_come_at_once_are_compared_one_after_another(
     aggregator: Service, clock: HandMovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each comparison has the round's sums in memory, and a node may send its own at will."""
-    for node in (0, 1, 2):
-        await send(aggregator, signed(SUMS[node]))
-    clock.now = SPEC.proceed_at
-    await aggregator.step()
+    await publish(aggregator, clock)
     find_words, blamed, loaded = store.find_words, deciding.blamed, [0]
 
     def finding(*given: Any) -> Any:

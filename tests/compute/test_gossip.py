@@ -29,6 +29,7 @@ from shoal_compute.gossip import (
 from shoal_compute.rounds import Round, open_round
 from shoal_compute.store import Kept
 from shoal_protocol.rounds.attestations import Holdings, StoredAnswers
+from shoal_protocol.rounds.round_spec import RoundSpec
 from shoal_protocol.trust.policy import LARGEST_POPULATION
 from shoal_protocol.wire.documents import Signed, sign
 from shoal_protocol.wire.encoding import canonical_json
@@ -298,13 +299,19 @@ def test_what_is_not_a_message_is_refused(value: dict[str, Any]) -> None:
             decode_message(canonical_json(bad))
 
 
-async def test_a_node_tells_what_the_caller_lacks_and_what_it_lacks_itself(
-    federation: Federation,
-) -> None:
+async def frozen_at_one(federation: Federation) -> Signed[RoundSpec]:
+    """Return the spec of a round that compute-0 alone knows, and has frozen."""
     spec = federation.spec()
     await federation.announce(spec, [0])
     await federation.upload_all(spec, nodes=[0])
     await federation.step([0])
+    return spec
+
+
+async def test_a_node_tells_what_the_caller_lacks_and_what_it_lacks_itself(
+    federation: Federation,
+) -> None:
+    spec = await frozen_at_one(federation)
     theirs = holdings(spec.body, "compute-1", range(12))
     told = await federation.gossip(0, [], {spec.digest: [theirs.digest], "0" * 64: ["1" * 64]})
     assert [each["signer"] for each in told["documents"]] == ["compute-0"]
@@ -317,10 +324,7 @@ async def test_a_node_tells_what_the_caller_lacks_and_what_it_lacks_itself(
 async def test_an_answer_waits_for_the_vote_that_the_same_documents_by_another_way_led_to(
     federation: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec = federation.spec()
-    await federation.announce(spec, [0])
-    await federation.upload_all(spec, nodes=[0])
-    await federation.step([0])
+    spec = await frozen_at_one(federation)
     theirs = [holdings(spec.body, f"compute-{node}", range(12)) for node in (1, 2)]
     known = {spec.digest: [each.digest for each in theirs]}
     casting, may_go_on, cast = threading.Event(), threading.Event(), store.cast
@@ -344,10 +348,7 @@ async def test_what_is_refused_or_known_has_no_vote_weighed(
     federation: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Anybody may send it, again and again, and a look at a million data holders takes time."""
-    spec = federation.spec()
-    await federation.announce(spec, [0])
-    await federation.upload_all(spec, nodes=[0])
-    await federation.step([0])
+    spec = await frozen_at_one(federation)
     theirs = holdings(spec.body, "compute-1", range(12))
     weighed = list[Round]()
 

@@ -1,4 +1,4 @@
-"""`docker compose` under a project name of its own; knows no service and no fault."""
+"""Runs `docker compose` under a project name of its own."""
 
 import json
 import os

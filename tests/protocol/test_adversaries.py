@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -63,24 +64,26 @@ def test_enough_nodes_together_meet_the_noise_of_all_slots_of_the_smallest_answe
     assert opened.promised.mu == pytest.approx(0.5 * math.sqrt(70 / 25 + 70 / 9))
 
 
-def test_ten_holders_of_ten_thousand_slots_keep_some_privacy_against_all_nodes():
-    """Holders of one slot have a mu of 80 in the same federation, and so hardly any."""
-    federation = {"population": 100_000, "dropouts": 0, "colluders": 10_000}
+def against_all_nodes(smallest_answer: int, **federation: int) -> Any:
+    """Return what is stated of all nodes together, in a Gaussian round at an epsilon of 1."""
     cost = Cap(epsilon=1.0, delta=1e-5).whole
     noise = noise_for("discrete_gaussian", sensitivity=SENSITIVITY, cost=cost, **federation)
     facts = {"noise": noise, "design": one_block(SENSITIVITY), **federation}
-    *_, hospitals = stated(Release(**facts, smallest_answer=10_000), delta=1e-5)
-    *_, phones = stated(Release(**facts, smallest_answer=1), delta=1e-5)
+    *_, opened = stated(Release(**facts, smallest_answer=smallest_answer), delta=1e-5)
+    return opened
+
+
+def test_ten_holders_of_ten_thousand_slots_keep_some_privacy_against_all_nodes():
+    """Holders of one slot have a mu of 80 in the same federation, and so hardly any."""
+    federation = {"population": 100_000, "dropouts": 0, "colluders": 10_000}
+    hospitals = against_all_nodes(10_000, **federation)
+    phones = against_all_nodes(1, **federation)
     assert hospitals.promised.epsilon == pytest.approx(3.4, abs=0.05)
     assert phones.promised.mu == pytest.approx(80.0, abs=1.0)
 
 
 def test_sites_of_the_readme_have_what_it_says_against_all_nodes():
-    federation = {"population": 600, "dropouts": 20, "colluders": 200}
-    cost = Cap(epsilon=1.0, delta=1e-5).whole
-    noise = noise_for("discrete_gaussian", sensitivity=SENSITIVITY, cost=cost, **federation)
-    facts = {"noise": noise, "design": one_block(SENSITIVITY), **federation}
-    *_, opened = stated(Release(**facts, smallest_answer=200), delta=1e-5)
+    opened = against_all_nodes(200, population=600, dropouts=20, colluders=200)
     assert opened.promised.epsilon == pytest.approx(1.42, abs=0.005)
 
 

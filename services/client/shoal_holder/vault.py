@@ -1,10 +1,10 @@
 """The vault: a mailbox. Signed documents go in, addressed letters come out.
 
 The courier asks by `due` for letters to carry, and brings the answers back by `settle`. By `take`
-it hands in what nobody was asked for. The owner asks all else. The vault decides all that costs
-privacy. It verifies documents by the manifest versions that it accepted itself and by its own
-clock. Unsigned answers only end its part in a job or round, have the same bytes sent again, or say
-what to ask for next.
+it hands in documents that arrive unasked. The owner's questions and commands come by `ask`. The
+vault decides all that costs privacy. It verifies documents by the manifest versions that it
+accepted itself and by its own clock. Unsigned answers only end its part in a job or round, have the
+same bytes sent again, or say what to ask for next.
 """
 
 import sqlite3
